@@ -214,8 +214,8 @@ class Blocking(InnerSpecs, PyEnvironment):
         self._check_none_failed("wait()")
         if not (self._owing | self._to_reset).any():
             raise CallOrderError(
-                "Blocking.wait() was called although no row owes an answer. It is for "
-                "completing a step() or reset() that ran into its timeout."
+                "Blocking.wait() was called although no row owes an answer. It "
+                "completes a step() or reset() that ran into its timeout."
             )
         self._current_time_step = self._complete("wait")
         return self._current_time_step
@@ -355,8 +355,8 @@ class Blocking(InnerSpecs, PyEnvironment):
             noun = "environment" if self._failed.sum() == 1 else "environments"
             raise CallOrderError(
                 f"Blocking.{call} was called after {noun} "
-                f"{listed(np.flatnonzero(self._failed))} failed, whose episodes cannot "
-                "go on. Call reset(), which begins new ones."
+                f"{listed(np.flatnonzero(self._failed))} failed. Call reset() to begin "
+                "new episodes."
             )
 
     def _check_nothing_owed(self, call: str) -> None:
@@ -521,13 +521,13 @@ class Blocking(InnerSpecs, PyEnvironment):
             )
         if len(set(rows.tolist())) < rows.size or not self._owing[rows].all():
             raise self._broken(
-                f"returned env_ids {listed(rows.tolist())}, of which "
+                f"returned env_ids {listed(rows.tolist())}, but only rows "
                 f"{listed(np.flatnonzero(self._owing))} owe an answer"
             )
         return rows.astype(np.intp)
 
     def _broken(self, what: str) -> CallOrderError:
         return CallOrderError(
-            f"{type(self._env).__name__}.recv() {what}. It returns each row that owes "
-            "an answer, exactly once."
+            f"{type(self._env).__name__}.recv() {what}. It must return each row that "
+            "owes an answer, exactly once."
         )

@@ -440,8 +440,8 @@ def test_rows_with_a_pending_answer_refuse_requests(late, rows, name, call):
 def test_waiting_without_a_pending_request_is_refused():
     env = Blocking(rehearsed())
     expected = (
-        "Blocking.wait() was called although no row owes an answer. It is for "
-        "completing a step() or reset() that ran into its timeout."
+        "Blocking.wait() was called although no row owes an answer. It completes a "
+        "step() or reset() that ran into its timeout."
     )
     for _ in range(2):
         assert (CallOrderError, expected) == told(env.wait)
@@ -520,8 +520,8 @@ def test_a_failed_rows_episode_does_not_continue():
         ("reset(mask)", lambda: env.reset([True, False, False])),
     ):
         expected = (
-            f"Blocking.{name} was called after environment 1 failed, whose episodes "
-            "cannot go on. Call reset(), which begins new ones."
+            f"Blocking.{name} was called after environment 1 failed. Call reset() to "
+            "begin new episodes."
         )
 
         assert (CallOrderError, expected) == told(call)
@@ -558,7 +558,10 @@ def test_an_interrupt_while_rows_are_asked_leaves_the_batch_usable(call, when):
         (([0], 0), "a tuple of 2 elements, not an AsyncBatch"),
         (lambda: answer([0, 2], FULL), "env_ids 2; there are 2 rows"),
         (lambda: answer([0, -1], FULL), "env_ids -1; there are 2 rows"),
-        (lambda: answer([1, 1], FULL), "env_ids 1, 1, of which 0, 1 owe an answer"),
+        (
+            lambda: answer([1, 1], FULL),
+            "env_ids 1, 1, but only rows 0, 1 owe an answer",
+        ),
         (lambda: answer([], FULL[:0]), "no row although it had no timeout"),
     ],
     ids=["None", "tuple", "unknown", "negative", "twice", "nothing"],
@@ -566,8 +569,8 @@ def test_an_interrupt_while_rows_are_asked_leaves_the_batch_usable(call, when):
 def test_invalid_results_of_recv_are_refused(broken, text):
     env = Blocking(Answering(broken() if callable(broken) else broken))
     expected = (
-        f"Answering.recv() returned {text}. It returns each row that owes an answer, "
-        "exactly once."
+        f"Answering.recv() returned {text}. It must return each row that owes an "
+        "answer, exactly once."
     )
     assert (CallOrderError, expected) == told(env.reset)
 

@@ -336,8 +336,8 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             if broken.size:
                 noun = "environment" if broken.size == 1 else "environments"
                 raise CallOrderError(
-                    f"send() was called after {noun} {listed(broken)} raised, whose "
-                    "episodes cannot go on. Call reset_async(env_ids) for them."
+                    f"send() was called after {noun} {listed(broken)} raised. Call "
+                    "reset_async(env_ids) to begin new episodes there."
                 )
         if self._order is AutoReset.DISABLED:
             ended = rows[pool.slab.shows_last(rows) & pool.begun[rows]]

@@ -395,9 +395,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         if broken.size:
             noun = "environment" if broken.size == 1 else "environments"
             raise CallOrderError(
-                f"step() was called after {noun} {listed(broken)} raised, whose "
-                "episodes cannot go on. Call reset(), or reset(mask) for these alone; "
-                "none of the environments has moved."
+                f"step() was called after {noun} {listed(broken)} raised. Call "
+                "reset(), or reset(mask) for these rows alone, to begin new episodes. "
+                "None of the environments has moved."
             )
         if self._order is AutoReset.DISABLED:
             ended = rows[pool.slab.shows_last(rows)]

@@ -506,7 +506,7 @@ class RescaleAction(ActionWrapper):
         ]
         if not any(self._scales):
             raise ValueError(
-                "RescaleAction needs an action of bounded floating numbers to scale, "
+                "RescaleAction needs an action with bounded floats to scale, "
                 f"and {self._spec_text(env.action_spec())}."
             )
         specs = [

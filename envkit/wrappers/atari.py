@@ -96,17 +96,17 @@ def _put(rows: Array, value: Any, leaf: Any) -> Array:
     return where_rows(rows, value, leaf).astype(np.asarray(leaf).dtype)
 
 
-# With more no-ops than this, the episode would practically never begin.
+# With more no-ops than this, an episode would take years to begin.
 _MOST_NOOPS = 2**31 - 1
-_PRESS = "It is the action of one row that presses fire."
-_NO_OTHER = "With next_action=None fire is pressed and nothing else."
+_PRESS = "It must be the action with which one row presses fire."
+_NO_OTHER = "With next_action=None, only fire is pressed."
 
 
 class _Opening(PyEnvironmentBaseWrapper):
-    """Takes certain actions at the beginning of each episode, before the agent acts.
+    """Takes fixed actions at the beginning of each episode, before the agent acts.
 
     Their rewards are dropped, and the episode begins with the observation after them. A
-    row whose episode ends meanwhile is reset, and goes on with the remaining actions.
+    row whose episode ends meanwhile is reset, and takes the remaining actions.
     """
 
     def __init__(self, env: Any, handle_auto_reset: bool) -> None:
@@ -177,7 +177,7 @@ def _loses_nothing(array: Array, dtype: np.dtype[Any]) -> bool:
 class NoopReset(_Opening):
     """Begins each episode with a random number of no-ops, from 1 to `noop_max`.
 
-    A game that always begins in the same way then begins in different ones. Rewards of
+    So a game that always begins in the same way begins in different states. Rewards of
     the no-ops are dropped. Each row draws its number of no-ops from a random stream of
     its own; `seed` sets the streams.
 
@@ -214,7 +214,7 @@ class NoopReset(_Opening):
         super().__init__(env, handle_auto_reset)
         self._noop_max = limited_size("noop_max", noop_max, most=_MOST_NOOPS, least=0)
         self._noop = self._as_action(
-            "noop_action", noop_action, "It is the action of one row that does nothing."
+            "noop_action", noop_action, "It must be the no-op action of one row."
         )
         self._streams = wrapper_streams(self, None, Branch.NOOPS)
 
@@ -244,8 +244,8 @@ class NoopReset(_Opening):
 class FireOnReset(_Opening):
     """Begins each episode by pressing fire, and then another button.
 
-    Some games wait for fire. If pressing it ends the episode, the game is reset again
-    before the other button is pressed. Rewards of both are dropped.
+    Some games wait for fire. If pressing it ends the episode, the game is reset once
+    more before the other button is pressed. Rewards of both are dropped.
 
     A single environment is left alone if its `get_action_meanings()` gives
     `fire_action` a name other than "FIRE".
@@ -375,9 +375,9 @@ class LivesLookup:
             return info["lives"]
         except (KeyError, TypeError, IndexError):
             raise ValueError(
-                f"get_info() of {type(self._env).__name__} has no 'lives', so it is "
-                "not known when one is lost. Pass lives=..., a function of a time step "
-                "and its info that returns how many are left."
+                f"get_info() of {type(self._env).__name__} has no 'lives', so "
+                "nothing shows when one is lost. Pass lives=..., a function of a time "
+                "step and its info that returns how many are left."
             ) from None
 
 
@@ -787,7 +787,7 @@ def _check_pictures(env: Any) -> None:
         if len(spec.shape) != 3:
             raise ValueError(
                 "FrameStack4 stacks pictures, and the observation of "
-                f"{type(env).__name__}{place(path)} is none.\n\n"
+                f"{type(env).__name__}{place(path)} is not one.\n\n"
                 "  expected   pictures of shape (height, width, channels)\n"
                 f"  got        {spec!r}\n\n"
                 "FrameStack stacks observations of any shape."
@@ -823,7 +823,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap; it has an attribute `game_over`.
-            duration: The most steps a game has.
+            duration: The number of steps after which a game is truncated.
             handle_auto_reset: Has no effect here.
         """
         # The base class would begin a game after the loss of a life.
@@ -848,7 +848,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
 
     @property
     def duration(self) -> int:
-        """The most steps a game has."""
+        """The number of steps after which a game is truncated."""
         return self._duration
 
     @property
@@ -902,7 +902,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
             move(self._env, action, self._no_rows, twice)
         time_step = move(self._env, action, stepping & ~games, beginning | games)
         step_type = np.asarray(time_step.step_type)
-        # Elsewhere a FIRST is a step like any other, and counts.
+        # Elsewhere a FIRST counts like any other step.
         begun = may_begin & (step_type == _FIRST)
         steps = np.where(games, 0, self._steps + ~begun)
         is_last = step_type == _LAST

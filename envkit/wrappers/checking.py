@@ -64,7 +64,7 @@ class _CheckInternals(WrapperInternals):
 
     def restore(self, env: Any, saved: Any) -> None:
         env._book.restore(saved)
-        # These belong to the time before the restored state.
+        # These are older than the restored state.
         env._returned, env._copies = [], []
 
 
@@ -83,9 +83,9 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
     - that pictures are pictures, infos and states can be pickled, and specs stay the
       same.
 
-    Something doubtful is an `EnvironmentWarning`, once for each kind and place: action
-    floats beyond their bounds, observations and rewards that are not finite, a `MID`
-    with discount 0.
+    It warns with an `EnvironmentWarning`, once for each kind and place, about action
+    floats beyond their bounds, observations and rewards that are not finite, and a
+    `MID` with discount 0.
 
     The wrapper checks only the calls you make; `envkit.testing.check_environment` makes
     more calls and finds more. Time steps are copied, so leave the wrapper out if speed
@@ -177,7 +177,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         )
 
     def _before(self, action: NestedArray, ignored: Array) -> list[Any] | None:
-        """Checks an action if a row uses it, and returns copies of its arrays."""
+        """Checks an action unless all rows ignore it; returns copies of its arrays."""
         if ignored.all():
             return None
         columns = self._actions.look(action, ignored)
@@ -257,9 +257,9 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
             part, text = difference
             raise _fault(
                 "stable_specs",
-                f"{self._name}.{part}_spec() returned something else than before.",
-                f"{text} A caller that asked once goes on with the first answer: build "
-                "the specs in __init__ and return them.",
+                f"{self._name}.{part}_spec() returned another spec than before.",
+                f"{text} Callers ask once and keep the first answer: build the specs "
+                "in __init__ and return them.",
                 first=f"{getattr(self._spec, part)!r:.200}",
                 then=f"{getattr(spec, part)!r:.200}",
             )
@@ -271,11 +271,11 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         except Exception as error:
             raise _fault(
                 "info" if call == "get_info()" else "state_pickle",
-                f"The value that {self._name}.{call} returned does not pickle: "
+                f"{self._name}.{call} returned a value that does not pickle: "
                 f"{type(error).__name__}.",
-                "It travels between processes: keep plain data in it, arrays and "
-                "numbers, no open files and no lambdas.",
-                expected="bytes",
+                "It is sent between processes, so it must be plain data such as arrays "
+                "and numbers, without open files or lambdas.",
+                expected="a value that pickles",
                 got=f"{error!s:.200}",
             ) from error
 
@@ -473,8 +473,8 @@ class ActionCheck:
                     self._check(column, index, spec, context="")
                 except SpecError as error:
                     found[error.path] = (
-                        f"{error}\n\nMany environments clip such actions, and some do "
-                        "not. np.clip does it for sure."
+                        f"{error}\n\nMany environments clip such actions, but not all. "
+                        "To be sure, call np.clip yourself."
                     )
         return found
 
@@ -514,7 +514,7 @@ class ActionCheck:
                     raise _fault(
                         "released_actions",
                         f"{self._call} returned the action it was given: {path} and "
-                        f"{place} share their memory.",
+                        f"{place} share memory.",
                         "The next action may be written into the same array. Return a "
                         "copy: np.array(action).",
                         expected="arrays that belong to the caller alone",
@@ -713,10 +713,11 @@ class TimeStepCheck:
                 was, got = unlike(then[row], now[row])
                 raise _fault(
                     "masked_reset" if call == "reset(mask)" else "held_rows",
-                    f"{self._name}.{call} changed row {row}, which was to stay.",
-                    "Let _reset_rows(mask) begin an episode in the masked rows only, "
-                    "and _step_rows(action, stepping, beginning) leave all others "
-                    "where they are.",
+                    f"{self._name}.{call} changed row {row}, which had to stay as it "
+                    "was.",
+                    "_reset_rows(mask) must begin an episode in the masked rows only, "
+                    "and _step_rows(action, stepping, beginning) must leave the others "
+                    "as they are.",
                     before=f"{path} = {was}",
                     after=f"{path} = {got}",
                 )
@@ -755,8 +756,8 @@ class TimeStepCheck:
                 yield (
                     f"zero {path}",
                     f"{source} returned a MID with {path} 0, in {book.place(row)}: "
-                    "nothing after it counts, and yet the episode goes on. Where it "
-                    "ends, return envkit.termination(observation, reward).",
+                    "later rewards count nothing, yet the episode goes on. To end it, "
+                    "return envkit.termination(observation, reward).",
                 )
         for path, array, _ in self._leaves("reward", arrays):
             for row in _rows_of(moved & self._per_row(~_is_finite(array)))[:1]:
@@ -768,9 +769,9 @@ class TimeStepCheck:
                 yield (
                     f"not finite {path}",
                     f"{source} returned {path} = {show(self._at(array, row))}, in "
-                    f"{book.place(row)}: not all of it is finite, so nothing is that a "
-                    "learner computes from it. If it is meant, replace it by a large "
-                    "number; if it cannot be, give the spec bounds.",
+                    f"{book.place(row)}. Everything a learner computes from it will be "
+                    "NaN or infinite too. If infinity is intended, use a large number "
+                    "instead; if not, give the spec bounds.",
                 )
 
     def _leaves(

@@ -227,8 +227,8 @@ class OneHotActionWrapper(ActionWrapper):
         name, text = type(self).__name__, self._spec_text(spec, path)
         if not isinstance(spec, BoundedArraySpec):
             raise ValueError(
-                f"{name} needs to know how many actions there are, and has no bounds "
-                f"to tell: {text}."
+                f"{name} needs to know how many actions there are, but there are no "
+                f"bounds: {text}."
             )
         if len(spec.shape) > 1:
             raise ValueError(
@@ -413,9 +413,9 @@ class ExtraDisabledActionsWrapper(ActionWrapper):
             f"{type(self).__name__}.step() was given an action that is disabled.\n\n"
             f"  expected   an action from {self._low} to {self._high}\n"
             f"  got        {column[index]}{row}\n\n"
-            "Those above are extra ones that the mask, observation[1], tells agents "
-            "not to take: choose among the actions with a 1 there. Agents of TF-Agents "
-            "do so when they are given observation_and_action_constraint_splitter="
+            "Higher actions are the extra ones, which the mask in observation[1] "
+            "forbids: choose among the actions with a 1 there. TF-Agents' agents do "
+            "so with observation_and_action_constraint_splitter="
             f"lambda observation: observation.\n{unmoved} moved."
         )
 

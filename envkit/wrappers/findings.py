@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _NAMES = {0: "FIRST", 1: "MID", 2: "LAST"}
-# How many elements are written out.
+# Arrays of up to this many elements are written out.
 _FEW = 4
 
-AUTO_RESET = "Pass handle_auto_reset=True to PyEnvironment.__init__, and it will."
-# The advice for an environment that answers every step with LAST.
+AUTO_RESET = "PyEnvironment does so if you pass it handle_auto_reset=True."
+# Advice for environments that return a LAST in every step.
 CONTINUES = (
     "If each step is an episode of its own, as with bandits, declare it in the class: "
     "continues_after_last = True."
@@ -46,12 +46,12 @@ CHANGED_ACTION = (
     "np.clip(action, low, high) makes a new array."
 )
 OVERWRITTEN = (
-    "A replay buffer, for one, keeps it and would hold a later one instead. Return a "
-    "copy of an array that is written to again: self._state.copy()."
+    "Callers keep time steps, in a replay buffer for instance, and would find later "
+    "values in them. Return copies of arrays you write to again: self._state.copy()."
 )
 _IN_FIRST = {
-    "reward": "No action has been taken yet that could earn it: the reward of the last "
-    "action belongs to LAST. envkit.restart(observation) sets it to 0.",
+    "reward": "No action has earned a reward yet; the last action's reward belongs to "
+    "the LAST. envkit.restart(observation) sets it to 0.",
     "discount": "envkit.restart(observation) sets it to 1.",
 }
 
@@ -100,8 +100,8 @@ def after_last(
     call: str,
     got: str,
     place: str,
-    advice: str = "The step after LAST begins the next episode and ignores its action. "
-    f"{AUTO_RESET}",
+    advice: str = "The step after LAST must begin the next episode and ignore its "
+    f"action. {AUTO_RESET}",
 ) -> Finding:
     """Describes a step after `LAST` that began no episode."""
     text = paragraphs(
@@ -116,12 +116,12 @@ def after_last(
 def too_early(
     call: str, was: str, place: str, row: int, ended: int | None = None
 ) -> Finding:
-    """Describes a `FIRST` in a row without a `LAST` before it.
+    """Describes a `FIRST` in a row whose episode had not ended.
 
-    `ended` is another row, which ended in the step before.
+    `ended` is another row, whose episode had.
     """
     advice = (
-        "An episode ends with LAST, so that a learner sees its end; return "
+        "An episode must end with a LAST, or learners miss its end: return "
         "envkit.termination or envkit.truncation before the next FIRST."
         if ended is None
         else f"Row {ended} had ended, and row {row} had not: begin an episode only in "
@@ -139,9 +139,9 @@ def too_early(
 def first_with(
     call: str, part: str, value: int, path: str, got: Any, place: str
 ) -> Finding:
-    """Describes a `FIRST` with a reward or a discount that it cannot have."""
+    """Describes a `FIRST` whose reward is not 0 or whose discount is not 1."""
     text = paragraphs(
-        f"{call} returned a FIRST with another {part} than {value}, in {place}.",
+        f"{call} returned a FIRST whose {part} is not {value}, in {place}.",
         _IN_FIRST[part],
         expected=f"{path} = {value}",
         got=f"{path} = {show(got)}",
@@ -153,8 +153,8 @@ def bad_discount(call: str, path: str, got: Any, place: str) -> Finding:
     """Describes a discount below 0 or above 1."""
     text = paragraphs(
         f"{call} returned a discount that is not between 0 and 1, in {place}.",
-        "It is 0 after a termination, and the worth of later rewards otherwise. To "
-        "allow other values, say so in discount_spec().",
+        "It is the weight of later rewards: 0 after a termination, otherwise usually "
+        "1. To allow other values, declare them in discount_spec().",
         expected=f"0 <= {path} <= 1",
         got=f"{path} = {show(got)}",
     )
@@ -165,9 +165,9 @@ def bad_reward(call: str, path: str, got: Any, place: str) -> Finding:
     """Describes a reward that is NaN or infinite."""
     text = paragraphs(
         f"{call} returned a reward that is not finite, in {place}.",
-        "Every sum, mean and gradient that it comes into is lost. Where it was "
-        "computed, numpy.seterr(all='raise') shows.",
-        expected="a number",
+        "It spoils every sum, mean and gradient computed from it. "
+        "numpy.seterr(all='raise') shows where it comes from.",
+        expected="a finite number",
         got=f"{path} = {show(got)}",
     )
     return Finding("reward", text)

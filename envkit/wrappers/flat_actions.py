@@ -106,8 +106,8 @@ class FlattenActionWrapper(ActionWrapper):
             is_number = spec.dtype.kind in _NUMBERS and flat.kind in _NUMBERS
             if spec.dtype != flat and not is_number:
                 raise ValueError(
-                    f"flat_dtype is {flat}, which cannot stand for other dtypes than "
-                    f"numbers, and {self._spec_text(spec, path)}."
+                    f"flat_dtype is {flat}, and only numbers convert to another dtype: "
+                    f"{self._spec_text(spec, path)}."
                 )
 
     def _flat_spec(self, dtype: np.dtype[Any]) -> ArraySpec:
@@ -123,8 +123,8 @@ class FlattenActionWrapper(ActionWrapper):
         )
         if (minimum > maximum).any():
             raise ValueError(
-                f"flat_dtype is {dtype}, and no number of it lies between the bounds "
-                f"of every part: {self._spec_text(self._parts.spec)}."
+                f"flat_dtype is {dtype}, which has no number between the bounds of "
+                f"some part: {self._spec_text(self._parts.spec)}."
             )
         return BoundedArraySpec(shape, dtype, minimum, maximum, flat.name)
 

@@ -1,4 +1,4 @@
-"""Gives each episode a goal, for hindsight replay: `GoalReplayEnvWrapper`."""
+"""Gives each episode a goal, for hindsight experience replay."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
             leaves = goals.flatten(goal)
         except SpecError:
             raise SpecError(
-                f"{subject} that is not nested as before.\n\n"
+                f"{subject} whose structure has changed.\n\n"
                 f"  expected   {nest.outline(goals.template)}\n"
                 f"  got        {nest.outline(goal)}\n\n"
                 "The goals of all rows are kept together."
@@ -186,7 +186,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
             )
         if (new.shape, new.dtype) != (old.shape, old.dtype):
             raise SpecError(
-                f"{subject} that is of another kind than before{place}.\n\n"
+                f"{subject} whose shape or dtype has changed{place}.\n\n"
                 f"  expected   array of shape {old.shape}, dtype {old.dtype}\n"
                 f"  got        {describe(new)}\n\n"
                 "The goals of all rows are kept together."

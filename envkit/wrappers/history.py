@@ -435,9 +435,8 @@ class FrameStack(Remembering):
         size = checked_size("stack_size", stack_size)
         if padding_type not in ("reset", "zero"):
             raise ValueError(
-                "padding_type must be 'reset', with which the first observation of "
-                "an episode stands for those before it, or 'zero', with which "
-                f"zeros do, got {padding_type!r}."
+                "padding_type must be 'reset', to pad with the first observation of "
+                f"an episode, or 'zero', to pad with zeros, got {padding_type!r}."
             )
         concatenate = checked_flag("concatenate", concatenate)
         super().__init__(env, size, padding_type == "reset", handle_auto_reset)
@@ -519,10 +518,10 @@ def _checked_axis(spec: ArraySpec, path: str, axis: Any, concatenate: bool) -> i
     how = "concatenate" if concatenate else "stack"
     allowed = f"axis must be from {-count} to {count - 1}"
     if not count:
-        allowed = "there is none; without concatenate=True they are stacked"
+        allowed = "there is no axis; without concatenate=True they are stacked"
     raise ValueError(
-        f"FrameStack cannot {how} observations{place(path)} along axis {along}: of "
-        f"{spec} {allowed}."
+        f"FrameStack cannot {how} observations{place(path)} along axis {along}: for "
+        f"{spec}, {allowed}."
     )
 
 

@@ -36,7 +36,7 @@ __all__ = [
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-# What decides how a step of `TimeLimit` ends, and what users are told about it.
+# If a subclass overrides none of these, a worker may step `TimeLimit` directly.
 _STEPPING = (
     "step",
     "_step",
@@ -52,7 +52,7 @@ _STEPPING = (
 
 
 class _LimitInternals(WrapperInternals):
-    """Lets a worker count the steps it makes without creating time steps."""
+    """Lets a worker count the steps for which it creates no time steps."""
 
     def direct_row(self, env: Any) -> DirectRow | None:
         is_plain = not env._dims and env._seconds is None
@@ -133,10 +133,11 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            duration: The most steps an episode has; `None` for no limit.
+            duration: The number of steps after which an episode is truncated; `None`
+                for no limit.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
             max_episode_steps: Gymnasium's name for `duration`.
-            seconds: The longest time an episode lasts; `None` for no limit.
+            seconds: The time after which an episode is truncated; `None` for no limit.
             now: The clock that measures `seconds`.
         """
         super().__init__(env, handle_auto_reset)
@@ -166,22 +167,22 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         self._envkit.check_resets_rows(self)
         self._continues = self.continues_after_last
         self._steps = np.zeros(self._dims, np.int64)
-        # Rows whose time step is a LAST only here. For a single environment it is a
-        # Python bool, as its step count is a Python int.
+        # Rows that only this wrapper has ended. A single environment has a Python bool
+        # here, and a Python int as its step count.
         self._cut: Any = np.zeros(self._dims, bool)
-        # Rows whose time step is a LAST at the limit, ended here or by the environment.
+        # Rows that ended at the limit, whoever ended them.
         self._limited: Any = np.zeros(self._dims, bool)
         if not self._dims:
             self._steps, self._cut, self._limited = 0, False, False
 
     @property
     def duration(self) -> int | None:
-        """The most steps an episode has; `None` for no limit."""
+        """The number of steps that truncates an episode; `None` for no limit."""
         return None if self._duration == sys.maxsize else self._duration
 
     @property
     def seconds(self) -> float | None:
-        """The longest time an episode lasts; `None` for no limit."""
+        """The seconds after which an episode is truncated; `None` for no limit."""
         return self._seconds
 
     def get_info(self) -> Any:
@@ -212,7 +213,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             if stands_at_last(self):
                 self._begin()
                 return time_step
-            # No episode has ended, so even a FIRST is a step of this one.
+            # No episode has ended, so even a FIRST counts as a step.
             is_amid = True
         limited = self._steps >= self._duration or (
             self._seconds is not None and self._now() - self._began >= self._seconds
@@ -341,8 +342,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
         self._envkit.check_resets_rows(self)
         self._structure = nest.Structure(env.time_step_spec())
         self._steps = np.zeros(self._dims, np.int64)
-        # Rows at a LAST, and a copy of their time step: the returned one is the
-        # caller's.
+        # Rows at a LAST. `_end` has copies of their time steps, because those that were
+        # returned belong to the caller.
         self._over = np.zeros(self._dims, bool)
         # Rows that the wrapper has cut, and rows that ended at the length or later.
         self._cut = np.zeros(self._dims, bool)
@@ -377,7 +378,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
         if self._dims:
             return self._move(action, ~over, over & ~pads, pads)
         if not over:
-            # No episode has ended, so a FIRST is a step like any other.
+            # No episode has ended, so even a FIRST counts as a step.
             return self._count(self._env.step(action), None, over)
         if not pads:
             return self._reset()
@@ -491,9 +492,9 @@ def info_at_limit(wrapper: Any) -> Any:
     """Returns the environment's info, with both flags for episodes at a limit.
 
     Args:
-        wrapper: The wrapper that limits the episodes. `_limited` marks rows whose time
-            step is a `LAST` at the limit, `_cut` those that only the limit has ended.
-            The environment inside need not have an info.
+        wrapper: The wrapper that limits the episodes. `_limited` marks rows that ended
+            at the limit, `_cut` those that the environment did not end too. The
+            environment need not have an info.
     """
     # Hot: called once per step if infos are read.
     try:
@@ -508,7 +509,7 @@ def info_at_limit(wrapper: Any) -> Any:
     if not nest.is_nested(time_step.discount):
         zero = np.asarray(time_step.discount) == 0.0
         if zero.ndim > over.ndim:
-            # Each agent ends in its own way, and the info is split by agent.
+            # Agents end one by one, and the info has an entry for each.
             return info
         over = over & zero
     if isinstance(info, list) and len(info) == np.size(limited):
@@ -621,7 +622,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         return super()._reset_rows(mask)
 
     def _begin_runs(self, rows: Array) -> None:
-        """Begins new runs; episodes that are broken off do not count."""
+        """Begins new runs; abandoned episodes do not count."""
         if self.autoreset is not AutoReset.NEXT_STEP:
             # In such a batch, a reset begins the next episode of a run.
             has_next = (self._ended > 0) & (self._ended < self._episodes)

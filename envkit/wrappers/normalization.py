@@ -80,8 +80,8 @@ class RunningStatistics:
                 f"{describe(shape)}."
             )
         zeros = np.zeros(ArraySpec(shape, np.float64).shape)
-        # Replaced as a whole, never written into: a thread that reads while another one
-        # counts gets a count, a mean and a variance that belong together.
+        # Replaced as a whole and never written into, so that a thread that reads while
+        # another one counts gets a consistent count, mean and variance.
         self._moments = _Moments(0, _read_only(zeros), _read_only(zeros))
         self._frozen = False
         self._counting = threading.Lock()
@@ -112,7 +112,7 @@ class RunningStatistics:
         return self._frozen
 
     def freeze(self) -> None:
-        """Makes `update` do nothing from now on, for all who share this object."""
+        """Makes `update` do nothing, for everyone who shares this object."""
         self._frozen = True
 
     def unfreeze(self) -> None:
@@ -148,7 +148,7 @@ class RunningStatistics:
             self._moments = new
 
     def merge(self, other: RunningStatistics) -> None:
-        """Adds everything that another object has counted; the other stays unchanged.
+        """Adds the counts of another object, which stays unchanged.
 
         Example:
             >>> both, other = RunningStatistics(), RunningStatistics()
@@ -224,7 +224,7 @@ class RunningStatistics:
         }
 
     def set_state(self, state: Any) -> None:
-        """Restores what `get_state` returned, for all who share this object."""
+        """Restores what `get_state` returned, for everyone who shares this object."""
         self.check_state(state)
         with self._counting:
             self._moments = _Moments(
@@ -235,7 +235,7 @@ class RunningStatistics:
             self._frozen = bool(state["frozen"])
 
     def check_state(self, state: Any) -> None:
-        """Raises what `set_state` would raise, without changing anything."""
+        """Raises if `set_state` would, and changes nothing."""
         keys = {"count", "mean", "squares", "frozen"}
         if not isinstance(state, dict) or state.keys() != keys:
             raise ValueError(
@@ -269,17 +269,18 @@ class RunningStatistics:
         if array.dtype.kind in "biuf" and outer >= 0 and array.shape[outer:] == shape:
             return array
         raise SpecError(
-            f"RunningStatistics.{call}() was given values that do not go with it.\n\n"
+            f"RunningStatistics.{call}() was given values of the wrong shape or "
+            "dtype.\n\n"
             f"  expected   numbers in an array whose last dimensions are {shape}\n"
             f"  got        {describe(values if array.dtype.hasobject else array)}\n\n"
-            "Dimensions of a batch come first, and there may be any number of them."
+            "Any number of batch dimensions may come before these."
         )
 
     def _check_shape(self, call: str, shape: tuple[int, ...]) -> None:
         if shape != self.shape:
             raise ValueError(
-                f"RunningStatistics.{call}() was given statistics of arrays of shape "
-                f"{shape}; these are of arrays of shape {self.shape}."
+                f"RunningStatistics.{call}() was given statistics for shape {shape}, "
+                f"but these are for shape {self.shape}."
             )
 
     def _not_finite(self, batch: Array) -> SpecError:
@@ -287,11 +288,11 @@ class RunningStatistics:
         what = (
             f"{bad} of {batch.size} numbers are NaN or infinite"
             if bad
-            else "the squares of some are too large for float64"
+            else "the squares of some numbers are too large for float64"
         )
         return SpecError(
-            f"RunningStatistics.update() was given values of which {what}. The mean "
-            "would be lost. Nothing was counted."
+            f"RunningStatistics.update() was given values that would spoil the mean: "
+            f"{what}. Nothing was counted."
         )
 
 
@@ -372,7 +373,7 @@ class _NormalizerInternals(WrapperInternals):
 
 
 class Normalizer(PyEnvironmentBaseWrapper):
-    """Holds the statistics of both wrappers, and whether they learn."""
+    """Holds the statistics of `NormalizeObservation` and `NormalizeReward`."""
 
     _envkit = _NormalizerInternals()
 
@@ -428,7 +429,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
 
     @property
     def epsilon(self) -> float:
-        """The number added to variances, which may be 0."""
+        """The number added to variances, because they may be 0."""
         return self._epsilon
 
     @property
@@ -447,16 +448,16 @@ class Normalizer(PyEnvironmentBaseWrapper):
 
     @property
     def adapts(self) -> bool:
-        """Whether the output depends on everything seen so far."""
+        """Whether the output depends on everything seen before."""
         return not self._frozen or super().adapts
 
     @property
     def frozen(self) -> bool:
-        """Whether the statistics are used as they are, without learning."""
+        """Whether the wrapper has stopped learning."""
         return self._frozen
 
     def freeze(self) -> None:
-        """Stops learning here; other wrappers that share the statistics go on."""
+        """Stops learning; other wrappers may go on updating shared statistics."""
         self._frozen = True
 
     def unfreeze(self) -> None:
@@ -475,9 +476,9 @@ class Normalizer(PyEnvironmentBaseWrapper):
                 )
 
     def _telling(self, step_type: Any, rows: Array | None) -> Array | None:
-        """Returns the rows that show something new; `None` if all do.
+        """Returns the rows whose time step counts; `None` for all.
 
-        A `LAST` after a `LAST` is not new: it pads a finished episode.
+        A `LAST` after a `LAST` does not count: it pads a finished episode.
         """
         if not self._pads:
             return rows
@@ -494,12 +495,12 @@ class Normalizer(PyEnvironmentBaseWrapper):
         except SpecError as error:
             path = nest.join(self._part, self._structure.paths[leaf.place])
             raise SpecError(
-                f"{type(self).__name__} cannot learn from {path} as "
-                f"{type(self._env).__name__} returned it. {error}"
+                f"{type(self).__name__} cannot learn from the {path} that "
+                f"{type(self._env).__name__} returned. {error}"
             ) from error
 
     def _flat(self, time_step: TimeStep) -> list[Any]:
-        """Returns the field's leaves, after checking those to be counted."""
+        """Returns the leaves of the field, and checks the shapes of normalised ones."""
         value = getattr(time_step, self._part)
         leaves = self._structure.flatten(value)
         if any(np.shape(leaves[place]) != shape for place, shape, _ in self._leaves):
@@ -529,13 +530,13 @@ class Normalizer(PyEnvironmentBaseWrapper):
             if not isinstance(one, RunningStatistics):
                 raise TypeError(
                     f"{name} takes RunningStatistics, and {place} is {describe(one)}. "
-                    "For a nest pass a nest of them, with None for each leaf that is "
-                    "to stay as it is."
+                    "For a nest pass a nest of them, with None for each leaf that "
+                    "stays as it is."
                 )
             if one.shape != spec.shape or spec.dtype.kind not in "iuf":
                 raise ValueError(
-                    f"{place} does not go with what it is to normalise: it is {one}, "
-                    f"and the {self._part} is {spec!r}. Numbers are normalised, with "
+                    f"{place} is {one}, but the {self._part} there is {spec!r}. It "
+                    f"must be a spec of numbers, and statistics for it must be "
                     f"RunningStatistics({spec.shape})."
                 )
         return leaves
@@ -556,8 +557,8 @@ class Normalizer(PyEnvironmentBaseWrapper):
             if len(given) != len(self._leaves):
                 raise ValueError(
                     f"{type(self).__name__}.set_state() was given the state of a "
-                    f"wrapper that normalises {counted(len(given), 'leaf', 'leaves')}; "
-                    f"here {len(self._leaves)} of the {self._part} are normalised."
+                    f"wrapper that normalises {counted(len(given), 'leaf', 'leaves')}, "
+                    f"but this one normalises {len(self._leaves)}."
                 )
             for leaf, one in zip(self._leaves, given, strict=True):
                 leaf.statistics.check_state(one)
@@ -570,13 +571,13 @@ _FIRST = StepType.FIRST
 class NormalizeObservation(Normalizer):
     """Normalises observations to mean 0 and variance 1, as estimated so far.
 
-    Every observation is counted before it is normalised, including that of a `FIRST`;
-    each element of an array has its own mean and variance. Padding, as by
-    `FixedLength`, is not counted. A batch learns from all rows that have moved, and has
-    one mean and one variance for all of them. So wrap a pool rather than its
-    environments: each environment would learn for itself in its worker. Normalised
-    values are float32. An element that never changes becomes 0. Early estimates are
-    poor: `clip` bounds the first observations, and rare ones later.
+    Every observation counts before it is normalised, even that of a `FIRST`; each
+    element of an array has its own mean and variance. Padding, such as that of
+    `FixedLength`, does not count. A batch learns from all rows that moved, and they
+    share one mean and one variance. So wrap a pool rather than its environments, or
+    each environment learns for itself in its worker. Normalised values are float32. An
+    element that never changes becomes 0. Early estimates are poor; `clip` limits the
+    first observations, and outliers later.
 
     In a nest, every float leaf is normalised. Integer leaves beside floats stay as they
     are, because most are choices and counts; `integers` changes that. Without any
@@ -732,7 +733,7 @@ class NormalizeReward(Normalizer):
         if nest.is_nested(discount) or discount.shape != ():
             raise ValueError(
                 f"NormalizeReward cannot wrap {type(env).__name__}: its discount is "
-                f"{discount!r}, and summing up returns takes one number for each row."
+                f"{discount!r}, but a return needs one discount for each row."
             )
         self._gamma = float(gamma)
         # The returns so far, discounted to the next step.

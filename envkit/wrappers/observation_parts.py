@@ -129,7 +129,7 @@ class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
         if len(dtypes) != 1:
             raise ValueError(
                 "FlattenObservationsWrapper joins parts that have the same dtype, and "
-                f"these have {listed(dtypes) or 'none, for there are no parts'}. "
+                f"these have {listed(dtypes) or 'none: there are no parts'}. "
                 "Choose some of them with observations_allowlist, or cast them with "
                 "DtypeObservation first."
             )
@@ -235,8 +235,8 @@ class _OneHot:
         if sum(counts) > _MOST_PLACES:
             raise ValueError(
                 f"FlattenObservation would need {sum(counts)} places for the choices "
-                f"of {spec!r:.200}. RescaleObservation and DtypeObservation make other "
-                "numbers of integers."
+                f"of {spec!r:.200}. Turn the integers into floats first, with "
+                "RescaleObservation or DtypeObservation."
             )
         # For each position: the choice it belongs to, and the number it stands for.
         self._owners = np.repeat(np.arange(len(counts)), counts)
@@ -394,9 +394,8 @@ class RenameObservation(PyEnvironmentBaseWrapper):
             others = [key for key, name in self._pairs if name == new and key != old]
             if others:
                 raise ValueError(
-                    f"RenameObservation was asked to call {old!r} {new!r}, and "
-                    f"{others[0]!r} would have that name, too. Every part needs a name "
-                    "of its own."
+                    f"RenameObservation cannot rename {old!r} to {new!r}: "
+                    f"{others[0]!r} would have the same name."
                 )
 
     @property
@@ -422,7 +421,7 @@ def _checked_indices(idx: Any, size: int) -> Array:
     if indices.ndim != 1 or not indices.size or indices.dtype.kind not in "iu":
         hint = ""
         if indices.dtype.kind == "b":
-            hint = " Of a mask make indices with np.flatnonzero(mask)."
+            hint = " np.flatnonzero(mask) turns a mask into indices."
         elif indices.ndim == 0 and indices.dtype.kind in "iu":
             hint = f" For one element write [{indices}]."
         raise ValueError(
@@ -471,8 +470,8 @@ def _checked_keys(
     chosen = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
     if not chosen:
         raise ValueError(
-            f"{argument} must hold at least one key of the observation, of which "
-            f"there are {known}, got none."
+            f"{argument} must hold at least one key of the observation, got none. Its "
+            f"keys are {known}."
         )
     # Uses a list of keys: a wrong key may not be hashable.
     unknown = [key for key in chosen if key not in list(spec)]

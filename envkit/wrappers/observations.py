@@ -272,12 +272,12 @@ class TransformObservation(PyEnvironmentBaseWrapper):
         advice = (
             "The function gets the arrays of all rows at once, and returns as many."
             if self._dims
-            else "The spec is the one that was given as observation_spec."
+            else "The spec is the observation_spec you passed."
         )
         if self._keeps_spec:
             advice = (
-                "The spec is that of the environment, as no other was given. If the "
-                "function is to change it, say into what: TransformObservation(env, "
+                "The spec is the environment's, because you passed no other. If the "
+                "function changes it, declare the result: TransformObservation(env, "
                 "function, observation_spec=...)."
             )
         check_fits(
@@ -459,9 +459,9 @@ class DtypeObservation(LeafChanges):
         if cast is None:
             raise ValueError(
                 f"DtypeObservation cannot cast the observation{place(path)} to "
-                f"{self._dtype}, which cannot hold all that its spec allows: {spec!r}. "
-                "Choose another dtype, or bring the observation into a smaller range "
-                "first, with RescaleObservation for instance."
+                f"{self._dtype}, which cannot hold every value of its spec: {spec!r}. "
+                "Choose another dtype, or reduce the range first, for instance with "
+                "RescaleObservation."
             )
         return cast, functools.partial(_cast, dtype=self._dtype)
 
@@ -554,8 +554,8 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
         ) from None
     if min(sizes, default=0) < -1 or sizes.count(-1) > 1:
         raise ValueError(
-            "shape must have sizes of 0 or more, of which one may be -1, for what the "
-            f"others leave, got {sizes}."
+            "shape must have sizes of 0 or more; one may be -1, to be worked out from "
+            f"the others. Got {sizes}."
         )
     return sizes
 
@@ -687,8 +687,8 @@ def _origin_and_width(
     raise ValueError(
         "RescaleObservation needs to know the range of every number, and the "
         f"observation{place(path)} has {trouble}: its spec is {spec!r}. Give it "
-        "bounds with TransformObservation, leave it out with SelectObservation, or "
-        "scale by what is observed, with NormalizeObservation."
+        "bounds with TransformObservation, leave it out with SelectObservation, or use "
+        "NormalizeObservation instead."
     )
 
 

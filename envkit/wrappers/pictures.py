@@ -104,7 +104,7 @@ class PictureChanges(LeafChanges):
     def _refuse_leaf(self, spec: Any, path: str) -> NoReturn:
         message = (
             f"{type(self).__name__} changes pictures, and the observation of "
-            f"{type(self._env).__name__}{place(path)} is none.\n\n"
+            f"{type(self._env).__name__}{place(path)} is not one.\n\n"
             f"  expected   {self._kind}\n"
             f"  got        {spec!r}"
         )
@@ -578,7 +578,7 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
                 self._picture,
                 subject=f"{type(self._env).__name__}.render() returned a picture that",
                 outer_dims=self._dims,
-                context="The first picture was of the size expected.",
+                context="The first picture had the expected size.",
             )
         seen: NestedArray = self._with_picture(time_step.observation, picture)
         return time_step._replace(observation=seen)

@@ -127,7 +127,7 @@ class PerformanceProfiler(PyEnvironmentBaseWrapper):
             self._has_warned = True
             warnings.warn(
                 f"{self!r} does not measure while another profiler is running: Python "
-                "has room for one at a time. End the other one, or leave out this "
+                "allows only one at a time. Stop the other one, or leave out this "
                 "wrapper.",
                 RuntimeWarning,
                 stacklevel=2,

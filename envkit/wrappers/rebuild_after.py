@@ -77,8 +77,8 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         #: How many environments were rebuilt so far.
         self.rebuilds = 0
         super().__init__(self._single())
-        # The episodes that the environment has begun, and whether the last one had a
-        # step: a reset without a step before it begins the same episode again.
+        # How many episodes the environment has begun, and whether the last one had a
+        # step: a reset without a step before it does not begin another episode.
         self._begun, self._has_moved = 0, False
         self._seed: Any = None
         # How many were rebuilt since the last seed.
@@ -95,13 +95,13 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
             env.close()
             raise ValueError(
                 f"{self._make} returned a {type(env).__name__} that is a batch of "
-                f"{size} rows, which end their episodes one by one. RebuildAfter takes "
-                "what makes a single environment."
+                f"{size} rows, whose episodes end one by one. RebuildAfter needs a "
+                "constructor of a single environment."
             )
         return env
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment, and all that are built after it."""
+        """Seeds the environment, and all later ones."""
         result = super().seed(seed)
         self._begin_stream(seed)
         return result
@@ -114,7 +114,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         self._seed, self._since_seed, self._is_seeded = seed, 0, True
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Sets an attribute of the environment, and of all that are built after it.
+        """Sets an attribute of the environment, and of all later ones.
 
         Example:
             >>> from envkit.testing import CountingEnv
@@ -166,7 +166,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         spec = EnvironmentSpec.of(old)
         try:
             old.close()
-        except Exception:  # any failure will do: it is given up
+        except Exception:  # the environment is discarded, whatever fails
             _LOGGER.warning(
                 "close() of a %s that is being replaced raised",
                 type(old).__name__,

@@ -112,7 +112,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
 class MaxAndSkipObservation(ActionRepeat):
     """Repeats each action, and shows the maximum of the last two observations.
 
-    This shows games completely that draw some things in every other frame only. The
+    So nothing is missing in games that draw some things only in every other frame. The
     maximum is taken element by element. At the beginning of an episode, and if it ended
     before the last repetition, the observation is a single frame.
 
@@ -194,8 +194,8 @@ class StickyAction(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            repeat_action_probability: How likely an action sticks; 0.25 is customary
-                for Atari games.
+            repeat_action_probability: The probability that an action sticks; 0.25 is
+                usual for Atari games.
             repeat_action_duration: For how many steps it sticks: a number, or the
                 minimum and maximum of a random number.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
@@ -228,7 +228,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
 
     @property
     def repeat_action_probability(self) -> float:
-        """How likely an action sticks."""
+        """The probability that an action sticks."""
         return self._probability
 
     def seed(self, seed: Seed) -> Any:
@@ -269,7 +269,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
                 time_step = self._env.step_rows(taken, stepping, beginning)
                 rows = stepping | beginning
         except BaseException:
-            # The environment has refused the action, so nothing may have changed here.
+            # The environment refused the action, so restore the state from before.
             self._streams.positions[...] = positions
             raise
         self._left = left

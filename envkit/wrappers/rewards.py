@@ -119,11 +119,11 @@ def _range(low: Any, high: Any, path: str, spec: Any) -> BoundedArraySpec:
     bounds = [as_array(bound) for bound in (low, high) if bound is not None]
     problem = ""
     if any(bound.dtype.kind == "f" and np.isnan(bound).any() for bound in bounds):
-        problem = "NaN is not a limit."
+        problem = "A limit must not be NaN."
     elif spec.dtype.kind in "iu" and any(
         bound.dtype.kind == "f" and (bound != np.floor(bound)).any() for bound in bounds
     ):
-        problem = "A limit of integers has no fraction."
+        problem = "Limits of integers must be whole numbers."
     if not problem:
         try:
             return BoundedArraySpec(spec.shape, spec.dtype, low, high)
@@ -257,8 +257,8 @@ class TransformReward(PyEnvironmentBaseWrapper):
             outer_dims=(self._rows,),
             context=(
                 "The function gets the rewards of all rows at once and returns as many "
-                f"({self._rows}{'' if self._dims else ', without a batch'}). Another "
-                "shape or dtype of one row's reward is said with reward_spec=."
+                f"({self._rows}{'' if self._dims else ', without a batch'}). If it "
+                "changes the shape or dtype of one row's reward, pass reward_spec=."
             ),
         )
 
@@ -273,8 +273,8 @@ def _checked_spec(given: NestedSpec) -> NestedSpec:
             )
         if not _is_within(np.zeros(spec.shape), spec):
             raise ValueError(
-                f"{place} is {spec!r}, and 0 is not within its bounds: a FIRST has the "
-                "reward 0, whatever the function does with others."
+                f"{place} is {spec!r}, but its bounds must include 0, the reward of "
+                "every FIRST."
             )
     # A copy, because the caller may change the given nest.
     return fresh_nest(given)

@@ -34,8 +34,8 @@ __all__ = ["ResetAhead", "StandbyEnvironment", "standby_seed"]
 # reset closes the environment when it returns.
 _GRACE = 5.0
 _STRAYED = (
-    "envkit: process {pid}, which an environment has forked in a reset, came back and "
-    "ends here. A fork must call os._exit() or run another program.\n"
+    "envkit: process {pid}, which an environment forked in a reset, returned from the "
+    "reset and ends here. A fork must call os._exit() or run another program.\n"
 )
 
 
@@ -47,7 +47,7 @@ class _StandbyInternals(WrapperInternals):
             for one in env._pair:
                 hand_options(one, None)
             return
-        # The episode that was begun early did not get them.
+        # An episode that has begun early did not get them.
         env._settle()
         env._ahead = None
         hand_options(env._pair[env._next()], options)
@@ -176,7 +176,7 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         self._settle()
         following = self._next()
         result = self._pair[following].seed(seed)
-        # The episode that was begun early used the old seed.
+        # An episode that has begun early used the old seed.
         self._ahead = None
         self._pair[1 - following].seed(standby_seed(seed))
         record_seed(self, seed)
@@ -207,8 +207,8 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         name = type(self).__qualname__
         if not isinstance(state, WrapperState) or state.wrapper != name:
             raise ValueError(
-                f"{name}.set_state() was given {describe(state)}, the state of an "
-                "environment for which no other one stands by."
+                f"{name}.set_state() was given {describe(state)}, which is not the "
+                f"state of a {name}."
             )
         self._settle()
         for env, own in zip(self._pair, state.environment, strict=True):
@@ -320,21 +320,22 @@ def _checked(env: Any) -> Any:
     name, why = env.type_name if is_alone else type(env).__name__, ""
     if getattr(env, "batched", False) is True:
         why = (
-            "is a batch, whose rows begin their episodes one by one. Let each row have "
-            "another environment that stands by, before they become a batch"
+            "is a batch, whose rows begin their episodes one by one. Wrap each row "
+            "before they become a batch"
         )
     elif getattr(env, "continues_after_last", False) is True:
-        why = "continues after a LAST, so that it is never reset"
+        why = "continues after a LAST and is never reset"
     elif getattr(env, "repeats_last", False) is True:
-        why = "decides itself which step begins an episode. Wrap what is inside of it"
+        why = "begins its episodes itself. Wrap the environment inside it"
     elif getattr(env, "realtime", False) is True:
         why = (
-            "has a clock that runs while it stands by. Let another stand by inside: "
+            "has a clock, which would run while it stands by. Put the wrapper inside: "
             "RealTimeEnvironment(functools.partial(StandbyEnvironment, make_env), ...)"
         )
     elif getattr(env, "one_per_process", False) is True and not is_alone:
         why = (
-            "may be made only once in a process. With in_workers=True, each has its own"
+            "may exist only once in a process. Pass in_workers=True to give each a "
+            "process"
         )
     if why:
         with contextlib.suppress(Exception):

@@ -75,7 +75,7 @@ class RunStats(PyEnvironmentBaseWrapper):
 
     @property
     def total_steps(self) -> int:
-        """How many steps began no episode, in all rows together."""
+        """How many time steps other than a `FIRST` there were, in all rows together."""
         return int(self._total_steps.sum())
 
     @property
@@ -95,7 +95,7 @@ class RunStats(PyEnvironmentBaseWrapper):
 
     @property
     def total_steps_per_row(self) -> Array:
-        """How many steps of each row began no episode."""
+        """How many time steps other than a `FIRST` each row had."""
         return self._total_steps.copy()
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -131,7 +131,7 @@ class _StatisticsInternals(WrapperInternals):
 
     def restore(self, env: Any, saved: Any) -> None:
         super().restore(env, saved)
-        # As if the clock had stood still in between.
+        # The time since `get_state` does not count.
         env._began[...] = env._clock() - env._times
         # The same deque objects, because users may hold them.
         for queue, entries in zip(env._queues(), saved["queues"], strict=True):
@@ -154,7 +154,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
 
     The queues hold the last `buffer_length` episodes of all rows. An episode that was
     broken off by a reset does not count. If an episode repeats its `LAST`, as with
-    `FixedLength`, it ends with the first.
+    `FixedLength`, it ends at the first one.
 
     Rewards are added up in float64. Vectors and nests of rewards are added up element
     by element, and their queue holds an array or nest per episode.
@@ -219,8 +219,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         )
         if not isinstance(stats_key, str):
             raise TypeError(
-                "stats_key must be a string, under which get_info() tells of the "
-                f"episode, got {describe(stats_key)}."
+                "stats_key must be a string, the key of the statistics in get_info(), "
+                f"got {describe(stats_key)}."
             )
         self.stats_key = stats_key
         self._clock = clock
@@ -296,9 +296,9 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         if not isinstance(info, Mapping):
             raise TypeError(
                 f"{name}.get_info() adds the key {key!r} to the info of the "
-                f"environment, which is {describe(info)} and has no keys. The "
+                f"environment, which is {describe(info)} and has no keys. Use the "
                 "properties episode_returns, episode_lengths, episode_times and "
-                "episode_ended tell the same."
+                "episode_ended."
             )
         if key in info:
             raise ValueError(
@@ -317,7 +317,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         if rows is not None:
             first = first & rows
         if self._envkit.resets_at_once:
-            # Until these rows move, the previous episode's end is reported.
+            # Until these rows move, report the end of the previous episode.
             self._begun_at_once |= first
             self._began[first] = now
             return time_step

@@ -1,4 +1,4 @@
-"""Shows how far the episode has come: `TimeAwareObservation`."""
+"""Adds the time in the episode to observations: `TimeAwareObservation`."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
     `max_steps` if an episode is longer. Each row counts on its own.
 
     With `flatten`, all leaves become one vector with the time as its last element, in a
-    dtype that holds them all. Otherwise the time is an array of shape `(1,)`: another
-    key of a dictionary, another element of a list or tuple; any other observation goes
-    into a dictionary with the keys `"obs"` and `dict_time_key`.
+    dtype that holds them all. Without it, a dictionary gets another key for the time,
+    and a list or tuple another element; any other observation goes into a dictionary
+    with the keys `"obs"` and `dict_time_key`. The time then has the shape `(1,)`.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -76,12 +76,11 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             flatten: Whether to join observation and time into one vector.
-            normalize_time: Whether the time is a float32 from 0 to 1, reached at step
+            normalize_time: Whether the time is a float32 that reaches 1 at step
                 `max_steps`; if not, it is an int32 that counts steps.
             dict_time_key: The key of the time in a dictionary.
-            max_steps: The most steps an episode has; `None` reads it from the
-                environment: `duration` if it contains a `TimeLimit`, `fix_length` if a
-                `FixedLength`.
+            max_steps: The length of the longest episode. `None` reads it from a
+                `TimeLimit` or `FixedLength` in the environment.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
@@ -91,9 +90,9 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         self._max_steps = _limit(env, max_steps)
         if self._normalize_time and self._max_steps is None:
             raise ValueError(
-                "TimeAwareObservation cannot normalize the time without knowing how "
-                "long episodes are, and the environment has no time limit that could "
-                "be asked. Pass max_steps, or wrap a TimeLimit."
+                "TimeAwareObservation needs the length of episodes to normalize the "
+                "time, and found no TimeLimit or FixedLength in the environment. Pass "
+                "max_steps, or wrap a TimeLimit."
             )
         self._most = min(self._max_steps or _LARGEST, _LARGEST)
         self._steps = np.zeros(self._dims, np.int64)
@@ -126,7 +125,7 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
 
     @property
     def max_steps(self) -> int | None:
-        """The most steps an episode has; `None` if unknown."""
+        """The length of the longest episode; `None` if unknown."""
         return self._max_steps
 
     def observation_spec(self) -> NestedSpec:
@@ -190,16 +189,16 @@ def _joiner(spec: NestedSpec, key: str) -> Callable[[Any, Any], Any]:
     if isinstance(spec, Mapping):
         if key in spec:
             raise ValueError(
-                f"dict_time_key is {key!r}, and the observation has a part with this "
-                "key. Pass another one."
+                f"dict_time_key is {key!r}, a key that the observation already has. "
+                "Pass another one."
             )
         return functools.partial(_in_dictionary, key=key)
     if type(spec) is list or type(spec) is tuple:
         return functools.partial(_in_sequence, kind=type(spec))
     if key == _OBS:
         raise ValueError(
-            f"dict_time_key is {key!r}, which is the key of the observation itself "
-            "where it is not a dictionary. Pass another one."
+            f"dict_time_key is {key!r}, the key of the observation itself. Pass "
+            "another one."
         )
     return functools.partial(_in_new_dictionary, key=key)
 

@@ -239,7 +239,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
                 'render("rgb_array") returns: override render(mode) in the environment.'
             ) from error
         check_picture(picture, self._dims, f'{name}.render("rgb_array")')
-        return picture if self._dims else picture[np.newaxis]  # type: ignore[no-any-return]  # it has been looked at
+        return picture if self._dims else picture[np.newaxis]  # type: ignore[no-any-return]  # checked above
 
     def __getstate__(self) -> dict[str, Any]:
         # A film follows one environment; a copy of it starts without a film.
@@ -303,7 +303,7 @@ def _checked_prefix(prefix: Any) -> str:
         return prefix
     raise ValueError(
         f"name_prefix must be the beginning of the names of files, got {prefix!r}. "
-        "Folders belong into video_folder."
+        "Folders belong in video_folder."
     )
 
 
@@ -354,11 +354,11 @@ def schedule(every: Any, episode_trigger: Any, step_trigger: Any) -> Trigger | N
     if every is None:
         if episode_trigger is None and step_trigger is None:
             return capped_cubic_video_schedule
-        return episode_trigger  # type: ignore[no-any-return]  # it has been looked at
+        return episode_trigger  # type: ignore[no-any-return]  # checked above
     if episode_trigger is not None:
         raise ValueError(
-            "RecordVideo was given both every and episode_trigger, which say the same "
-            "thing in two ways: leave one of them out."
+            "RecordVideo was given both every and episode_trigger. Both choose "
+            "episodes: leave one of them out."
         )
     period = checked_size("every", every)
     # Everything in here must pickle with the wrapper.
@@ -372,11 +372,11 @@ def _is_multiple(period: int, episode_id: int) -> bool:
 def checked_trigger(name: str, trigger: Any) -> Trigger | None:
     """Returns a trigger; raises if it cannot be called."""
     if trigger is None or callable(trigger):
-        return trigger  # type: ignore[no-any-return]  # it has been looked at
+        return trigger  # type: ignore[no-any-return]  # checked above
     hint = " For every n-th episode, pass every=n." if isinstance(trigger, int) else ""
     raise TypeError(
-        f"{name} must be something to call with a number, which says whether to film, "
-        f"got {describe(trigger)}.{hint}"
+        f"{name} must be a function of a number that returns whether to film, got "
+        f"{describe(trigger)}.{hint}"
     )
 
 
@@ -538,9 +538,9 @@ class Film:
         elif picture.shape != self._shape:
             self.finish()
             raise SpecError(
-                f"The picture after {self.pictures} has shape {picture.shape}, and "
-                f"those before have {self._shape}: a film has one size. It ends with "
-                f"those before, in {self.path}."
+                f"Picture {self.pictures} has shape {picture.shape}, but those before "
+                f"it have {self._shape}, and a film has one size. {self.path} holds "
+                "the pictures before it."
             )
         try:
             self._file.write(picture)  # type: ignore[union-attr]  # it is open

@@ -566,8 +566,8 @@ def test_a_failure_belongs_only_to_its_row(backend):
     assert isinstance(caught.value, KeyError)
     assert [0, 2] == sorted(ids)
     assert str(refused.value) == (
-        "send() was called after environment 1 raised, whose episodes cannot go on. "
-        "Call reset_async(env_ids) for them."
+        "send() was called after environment 1 raised. Call reset_async(env_ids) to "
+        "begin new episodes there."
     )
     assert ([1], [0]) == (
         again.env_ids.tolist(),

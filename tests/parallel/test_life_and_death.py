@@ -284,8 +284,8 @@ def test_a_row_that_raised_waits_for_a_reset():
         after = pool.step(numbers(4, 5, 6), masked(3, 0, 2))
 
     assert (
-        "step() was called after environment 1 raised, whose episodes cannot go on. "
-        "Call reset(), or reset(mask) for these alone; none of the environments has "
+        "step() was called after environment 1 raised. Call reset(), or reset(mask) "
+        "for these rows alone, to begin new episodes. None of the environments has "
         "moved."
     ) == str(caught.value)
     assert [] == wrong_rows(before, numbers(4, 5, 6), after, [0, 2])

@@ -469,7 +469,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a batch": (
         lambda: RebuildAfter(functools.partial(CartPole, 3), 1),
         ValueError,
-        "that is a batch of 3 rows, which end their episodes one by one.",
+        "that is a batch of 3 rows, whose episodes end one by one.",
     ),
     "no environment": (
         lambda: RebuildAfter(lambda: CountingEnv, 1),

@@ -640,11 +640,11 @@ This was step 142 after the first reset().""",
 DividesByZero fails the check 'reward': step() returned a reward that is not finite, \
 in step 1 of episode 1.
 
-  expected   a number
+  expected   a finite number
   got        reward = nan (float32)
 
-Every sum, mean and gradient that it comes into is lost. Where it was computed, \
-numpy.seterr(all='raise') shows.""",
+It spoils every sum, mean and gradient computed from it. numpy.seterr(all='raise') \
+shows where it comes from.""",
     mutants.ReusedInfo: """\
 ReusedInfo fails the check 'info_kept': Info 1 of 14 was overwritten later.
 
@@ -675,17 +675,17 @@ after step 4 of episode 1.
   expected   FIRST
   got        MID
 
-The step after LAST begins the next episode and ignores its action. Pass \
-handle_auto_reset=True to PyEnvironment.__init__, and it will.""",
+The step after LAST must begin the next episode and ignore its action. PyEnvironment \
+does so if you pass it handle_auto_reset=True.""",
     mutants.RewardInFirst: """\
-RewardInFirst fails the check 'first_reward': reset() returned a FIRST with \
-another reward than 0, in step 0 of episode 1.
+RewardInFirst fails the check 'first_reward': reset() returned a FIRST whose reward \
+is not 0, in step 0 of episode 1.
 
   expected   reward = 0
   got        reward = 2.0 (float32)
 
-No action has been taken yet that could earn it: the reward of the last action belongs \
-to LAST. envkit.restart(observation) sets it to 0.""",
+No action has earned a reward yet; the last action's reward belongs to the LAST. \
+envkit.restart(observation) sets it to 0.""",
     mutants.ReusedReward: """\
 ReusedReward fails the check 'kept_results': A time step was overwritten after it was \
 returned, in row 0, step 0 of its episode 1.
@@ -693,8 +693,8 @@ returned, in row 0, step 0 of its episode 1.
   returned   reward = [0.0, 0.0, 0.0] (float32)
   now        reward = [5.0, 5.0, 5.0] (float32)
 
-A replay buffer, for one, keeps it and would hold a later one instead. \
-Return a copy of an array that is written to again: self._state.copy().""",
+Callers keep time steps, in a replay buffer for instance, and would find later values \
+in them. Return copies of arrays you write to again: self._state.copy().""",
     mutants.SameArrayEachTime: """\
 SameArrayEachTime fails the check 'separate_arrays': Two returned arrays share their \
 memory: observation['clock'] of step 0 of episode 1 and observation['clock'] of step 1 \

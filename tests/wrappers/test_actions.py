@@ -362,7 +362,7 @@ class TestRescaleAction:
                 GEAR,
                 (-1, 1),
                 ValueError,
-                "RescaleAction needs an action of bounded floating numbers to scale, "
+                "RescaleAction needs an action with bounded floats to scale, "
                 f"and the action spec of Recorder is {GEAR}.",
             ),
             (

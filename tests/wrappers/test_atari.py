@@ -465,7 +465,7 @@ def test_the_info_is_read_anew_each_time():
 
 
 NO_LIVES = (
-    "get_info() of {} has no 'lives', so it is not known when one is lost. Pass "
+    "get_info() of {} has no 'lives', so nothing shows when one is lost. Pass "
     "lives=..., a function of a time step and its info that returns how many are left."
 )
 
@@ -868,7 +868,7 @@ REFUSED = {
     "pictures without channels are not stacked by the name of tf agents": (
         ValueError,
         lambda: FrameStack4(Catch()),
-        "FrameStack4 stacks pictures, and the observation of Catch is none.\n\n"
+        "FrameStack4 stacks pictures, and the observation of Catch is not one.\n\n"
         "  expected   pictures of shape (height, width, channels)\n"
         "  got        BoundedArraySpec(shape=(10, 5), dtype=float32, minimum=0.0, "
         "maximum=1.0, name='board')\n\n"
@@ -886,7 +886,7 @@ REFUSED = {
         "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)\n"
         "  got        array of shape (), dtype int64, values 7 … 7\n\n"
         "The value 7 is above the maximum 3.\n"
-        "It is the action of one row that does nothing.",
+        "It must be the no-op action of one row.",
     ),
     "an action of another structure": (
         ValueError,
@@ -895,7 +895,7 @@ REFUSED = {
         "  expected   the structure {'gear': *, 'wheel': *}\n"
         "  got        0 of type int\n\n"
         "The value is a single int; a dictionary is expected.\n"
-        "It is the action of one row that does nothing.",
+        "It must be the no-op action of one row.",
     ),
     "an action that would lose something": (
         ValueError,
@@ -905,7 +905,7 @@ REFUSED = {
         "  got        array of shape (), dtype float64, values 1.5 … 1.5\n\n"
         "dtype is float64; the spec says int64. If that is meant, add "
         ".astype(np.int64).\n"
-        "It is the action of one row that presses fire.",
+        "It must be the action with which one row presses fire.",
     ),
     "another button that does not exist": (
         ValueError,
@@ -914,7 +914,7 @@ REFUSED = {
         "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=1)\n"
         "  got        array of shape (), dtype int64, values 2 … 2\n\n"
         "The value 2 is above the maximum 1.\n"
-        "With next_action=None fire is pressed and nothing else.",
+        "With next_action=None, only fire is pressed.",
     ),
     "a boolean is no button": (
         ValueError,
@@ -923,7 +923,7 @@ REFUSED = {
         "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)\n"
         "  got        array of shape (), dtype bool, values True … True\n\n"
         "dtype is bool; the spec says int64. If that is meant, add "
-        ".astype(np.int64).\nIt is the action of one row that presses fire.",
+        ".astype(np.int64).\nIt must be the action with which one row presses fire.",
     ),
     "an environment that does not know when a game is over": (
         ValueError,

@@ -392,7 +392,7 @@ def test_an_environment_that_returns_the_action_itself_is_refused(message_of):
     env.reset()
     assert (
         "Echo.step() returned the action it was given: observation and action share "
-        "their memory.\n\n"
+        "memory.\n\n"
         "  expected   arrays that belong to the caller alone\n"
         "  got        observation in the memory of action\n\n"
         "The next action may be written into the same array. Return a copy: "
@@ -431,8 +431,8 @@ def test_a_float_out_of_bounds_warns_once_per_place():
         "maximum=1.0)\n"
         "  got        array of shape (), dtype float32, values 3.0 … 3.0\n\n"
         "The value 3.0 is above the maximum 1.0.\n\n"
-        "Many environments clip such actions, and some do not. np.clip does it for "
-        "sure."
+        "Many environments clip such actions, but not all. To be sure, call np.clip "
+        "yourself."
     ] == [str(warning.message) for warning in caught]
 
 
@@ -512,8 +512,8 @@ def test_the_step_after_last_begins_an_episode(message_of):
         "ScriptedEnv.step() after LAST returned MID, after step 1 of episode 1.\n\n"
         "  expected   FIRST\n"
         "  got        MID\n\n"
-        "The step after LAST begins the next episode and ignores its action. Pass "
-        "handle_auto_reset=True to PyEnvironment.__init__, and it will."
+        "The step after LAST must begin the next episode and ignore its action. "
+        "PyEnvironment does so if you pass it handle_auto_reset=True."
     ) == told(env, message_of, 3)
 
 
@@ -521,11 +521,11 @@ def test_held_rows_must_not_change(message_of):
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1, observation=(3, 4))))
     play(env, 2)
     assert (
-        "Rows.step(action, mask) changed row 1, which was to stay.\n\n"
+        "Rows.step(action, mask) changed row 1, which had to stay as it was.\n\n"
         "  before   observation = 0.0\n"
         "  after    observation = 4.0\n\n"
-        "Let _reset_rows(mask) begin an episode in the masked rows only, and "
-        "_step_rows(action, stepping, beginning) leave all others where they are."
+        "_reset_rows(mask) must begin an episode in the masked rows only, and "
+        "_step_rows(action, stepping, beginning) must leave the others as they are."
     ) == message_of(ValueError, lambda: env.step([0, 0], np.array([True, False])))
 
 
@@ -554,20 +554,20 @@ def test_after_an_error_checking_continues_from_the_next_step():
 def test_a_first_must_have_no_reward(message_of):
     env = PassiveChecker(Rows(rows(0, 0, reward=(0, 2))))
     assert (
-        "Rows.reset() returned a FIRST with another reward than 0, in row 1, step 0 "
-        "of its episode 1.\n\n"
+        "Rows.reset() returned a FIRST whose reward is not 0, in row 1, step 0 of its "
+        "episode 1.\n\n"
         "  expected   reward = 0\n"
         "  got        reward = 2.0 (float32)\n\n"
-        "No action has been taken yet that could earn it: the reward of the last "
-        "action belongs to LAST. envkit.restart(observation) sets it to 0."
+        "No action has earned a reward yet; the last action's reward belongs to the "
+        "LAST. envkit.restart(observation) sets it to 0."
     ) == message_of(ValueError, env.reset)
 
 
 def test_a_first_must_have_the_discount_1(message_of):
     env = scripted(restart(np.zeros(1))._replace(discount=np.float32(0.5)))
     assert (
-        "ScriptedEnv.reset() returned a FIRST with another discount than 1, in step 0 "
-        "of episode 1.\n\n"
+        "ScriptedEnv.reset() returned a FIRST whose discount is not 1, in step 0 of "
+        "episode 1.\n\n"
         "  expected   discount = 1\n"
         "  got        discount = 0.5 (float32)\n\n"
         "envkit.restart(observation) sets it to 1."
@@ -585,8 +585,8 @@ def test_discounts_must_be_within_their_bounds(message_of, discount):
         "1 of its episode 1.\n\n"
         "  expected   0 <= discount <= 1\n"
         f"  got        discount = {discount} (float32)\n\n"
-        "It is 0 after a termination, and the worth of later rewards otherwise. To "
-        "allow other values, say so in discount_spec()."
+        "It is the weight of later rewards: 0 after a termination, otherwise usually "
+        "1. To allow other values, declare them in discount_spec()."
     ) == told(env, message_of, 2)
 
 
@@ -609,21 +609,22 @@ def test_nonfinite_values_warn_once_per_place():
     odd = {"near": np.array([0.0, np.nan]), "far": np.array([np.inf, 0.0])}
     env = scripted(first, transition(odd, np.inf), transition(odd, np.inf))
     advice = (
-        "not all of it is finite, so nothing is that a learner computes from it. If it "
-        "is meant, replace it by a large number; if it cannot be, give the spec bounds."
+        "Everything a learner computes from it will be NaN or infinite too. If "
+        "infinity is intended, use a large number instead; if not, give the spec "
+        "bounds."
     )
 
     assert [
         "ScriptedEnv.step() returned a reward that is not finite, in step 1 of episode "
         "1.\n\n"
-        "  expected   a number\n"
+        "  expected   a finite number\n"
         "  got        reward = inf (float32)\n\n"
-        "Every sum, mean and gradient that it comes into is lost. Where it was "
-        "computed, numpy.seterr(all='raise') shows.",
+        "It spoils every sum, mean and gradient computed from it. "
+        "numpy.seterr(all='raise') shows where it comes from.",
         "ScriptedEnv.step() returned observation['far'] = [inf, 0.0] (float64), in "
-        f"step 1 of episode 1: {advice}",
+        f"step 1 of episode 1. {advice}",
         "ScriptedEnv.step() returned observation['near'] = [0.0, nan] (float64), in "
-        f"step 1 of episode 1: {advice}",
+        f"step 1 of episode 1. {advice}",
     ] == doubts(env, 3)
 
 
@@ -633,8 +634,8 @@ def test_a_mid_with_discount_0_warns():
     )
     assert [
         "Rows.step() returned a MID with discount 0, in row 1, step 1 of its episode "
-        "1: nothing after it counts, and yet the episode goes on. Where it ends, "
-        "return envkit.termination(observation, reward)."
+        "1: later rewards count nothing, yet the episode goes on. To end it, return "
+        "envkit.termination(observation, reward)."
     ] == doubts(env, 3)
 
 
@@ -715,11 +716,11 @@ def test_an_info_that_does_not_pickle_is_refused(message_of):
     inside.get_info = lambda: {"f": lambda: None}
     message = message_of(ValueError, PassiveChecker(inside).get_info)
     assert message.startswith(
-        "The value that Recorder.get_info() returned does not pickle: "
+        "Recorder.get_info() returned a value that does not pickle: "
     )
     assert message.endswith(
-        "\n\nIt travels between processes: keep plain data in it, arrays and numbers, "
-        "no open files and no lambdas."
+        "\n\nIt is sent between processes, so it must be plain data such as arrays and "
+        "numbers, without open files or lambdas."
     )
 
 
@@ -729,7 +730,9 @@ def test_a_state_that_does_not_pickle_is_refused():
     inside.get_state = inside._get_state
     env = PassiveChecker(inside)
     env.reset()
-    with pytest.raises(ValueError, match=r"Recorder.get_state\(\) returned does not"):
+    with pytest.raises(
+        ValueError, match=r"get_state\(\) returned a value that does not"
+    ):
         env.get_state()
 
 
@@ -756,11 +759,11 @@ def test_specs_must_not_change(message_of):
     env.reset()
     inside._action_spec = BoundedArraySpec((), np.int32, 0, 4)
     assert (
-        "Recorder.action_spec() returned something else than before.\n\n"
+        "Recorder.action_spec() returned another spec than before.\n\n"
         "  first   BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=3)\n"
         "  then    BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=4)\n\n"
-        "The maximum differs: 3 and 4. A caller that asked once goes on with the "
-        "first answer: build the specs in __init__ and return them."
+        "The maximum differs: 3 and 4. Callers ask once and keep the first answer: "
+        "build the specs in __init__ and return them."
     ) == message_of(ValueError, env.reset)
 
 
@@ -832,7 +835,7 @@ REFUSED = {
         "ScriptedEnv.step() went from MID to FIRST, after step 1 of episode 1.\n\n"
         "  expected   MID or LAST\n"
         "  got        FIRST\n\n"
-        "An episode ends with LAST, so that a learner sees its end; return "
+        "An episode must end with a LAST, or learners miss its end: return "
         "envkit.termination or envkit.truncation before the next FIRST.",
     ),
     "an end in one row ends no other": (
@@ -849,10 +852,10 @@ REFUSED = {
         2,
         "ScriptedEnv.step() returned a reward that is not finite, in step 1 of episode "
         "1.\n\n"
-        "  expected   a number\n"
+        "  expected   a finite number\n"
         "  got        reward = nan (float32)\n\n"
-        "Every sum, mean and gradient that it comes into is lost. Where it was "
-        "computed, numpy.seterr(all='raise') shows.",
+        "It spoils every sum, mean and gradient computed from it. "
+        "numpy.seterr(all='raise') shows where it comes from.",
     ),
     "a time step that is written to later": (
         lambda: PassiveChecker(Board()),
@@ -861,8 +864,9 @@ REFUSED = {
         "episode 1, before step() returned the next.\n\n"
         "  returned   observation = 0.0 at index (1,)\n"
         "  now        observation = 1.0 at index (1,)\n\n"
-        "A replay buffer, for one, keeps it and would hold a later one instead. Return "
-        "a copy of an array that is written to again: self._state.copy().",
+        "Callers keep time steps, in a replay buffer for instance, and would find "
+        "later values in them. Return copies of arrays you write to again: "
+        "self._state.copy().",
     ),
 }
 

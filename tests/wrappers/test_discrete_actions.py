@@ -265,8 +265,8 @@ class TestOneHotActionWrapper:
         [
             (
                 ArraySpec((), np.int64),
-                "OneHotActionWrapper needs to know how many actions there are, and has "
-                "no bounds to tell: the action spec of Recorder is "
+                "OneHotActionWrapper needs to know how many actions there are, but "
+                "there are no bounds: the action spec of Recorder is "
                 "ArraySpec(shape=(), dtype=int64).",
             ),
             (
@@ -404,10 +404,9 @@ def test_an_extra_action_is_refused(message_of):
         "ExtraDisabledActionsWrapper.step() was given an action that is disabled.\n\n"
         "  expected   an action from 1 to 3\n"
         "  got        4 in row 1\n\n"
-        "Those above are extra ones that the mask, observation[1], tells agents not to "
-        "take: choose among the actions with a 1 there. Agents of TF-Agents do so when "
-        "they are given observation_and_action_constraint_splitter=lambda observation: "
-        "observation.\n"
+        "Higher actions are the extra ones, which the mask in observation[1] forbids: "
+        "choose among the actions with a 1 there. TF-Agents' agents do so with "
+        "observation_and_action_constraint_splitter=lambda observation: observation.\n"
         "None of the rows has moved."
     ) == message_of(SpecError, lambda: env.step([3, 4]))
     assert [] == inside
@@ -419,10 +418,9 @@ def test_an_extra_action_of_a_single_environment_is_refused(message_of):
         "ExtraDisabledActionsWrapper.step() was given an action that is disabled.\n\n"
         "  expected   an action from 1 to 3\n"
         "  got        5\n\n"
-        "Those above are extra ones that the mask, observation[1], tells agents not to "
-        "take: choose among the actions with a 1 there. Agents of TF-Agents do so when "
-        "they are given observation_and_action_constraint_splitter=lambda observation: "
-        "observation.\n"
+        "Higher actions are the extra ones, which the mask in observation[1] forbids: "
+        "choose among the actions with a 1 there. TF-Agents' agents do so with "
+        "observation_and_action_constraint_splitter=lambda observation: observation.\n"
         "The environment has not moved."
     ) == message_of(SpecError, lambda: env.step(5))
     assert [] == inside

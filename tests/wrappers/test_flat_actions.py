@@ -193,14 +193,13 @@ def test_repr_shows_the_dtype():
         (
             {"name": ArraySpec((), "U5"), "gear": GEAR},
             np.float32,
-            "flat_dtype is float32, which cannot stand for other dtypes than numbers, "
-            "and the action spec of Recorder at ['name'] is ArraySpec(shape=(), "
-            "dtype=<U5).",
+            "flat_dtype is float32, and only numbers convert to another dtype: the "
+            "action spec of Recorder at ['name'] is ArraySpec(shape=(), dtype=<U5).",
         ),
         (
             BoundedArraySpec((), np.float64, 0.2, 0.8),
             np.int32,
-            "flat_dtype is int32, and no number of it lies between the bounds of every "
+            "flat_dtype is int32, which has no number between the bounds of some "
             "part: the action spec of Recorder is BoundedArraySpec(shape=(), "
             "dtype=float64, minimum=0.2, maximum=0.8).",
         ),

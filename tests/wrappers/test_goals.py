@@ -296,8 +296,8 @@ def test_a_goal_of_another_kind_than_before_is_refused(message_of):
     env = Given(counters(1, 1), np.zeros(2, np.float32), np.zeros((2, 1)))
     env.reset()
     assert (
-        "Given.get_goal_from_trajectory() returned a goal that is of another kind than "
-        "before.\n"
+        "Given.get_goal_from_trajectory() returned a goal whose shape or dtype has "
+        "changed.\n"
         "\n"
         "  expected   array of shape (2,), dtype float32\n"
         "  got        array of shape (2, 1), dtype float64, values 0.0 … 0.0\n"
@@ -310,8 +310,8 @@ def test_a_goal_of_another_structure_than_before_is_refused(message_of):
     env = Given(counters(1, 1), {"x": np.zeros(2)}, {"y": np.zeros(2)})
     env.reset()
     assert (
-        "Given.get_goal_from_trajectory() returned a goal that is not nested as "
-        "before.\n"
+        "Given.get_goal_from_trajectory() returned a goal whose structure has "
+        "changed.\n"
         "\n"
         "  expected   {'x': *}\n"
         "  got        {'y': *}\n"

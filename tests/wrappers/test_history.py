@@ -903,9 +903,8 @@ def test_a_state_of_another_dtype_is_refused(wrap, message_of):
 REFUSED = {
     "another padding": (
         lambda: FrameStack(CountingEnv(), 2, padding_type="edge"),
-        "padding_type must be 'reset', with which the first observation of an "
-        "episode stands for those before it, or 'zero', with which zeros do, got "
-        "'edge'.",
+        "padding_type must be 'reset', to pad with the first observation of an "
+        "episode, or 'zero', to pad with zeros, got 'edge'.",
     ),
     "an axis that is no integer": (
         lambda: FrameStack(CountingEnv(), 2, axis="last"),
@@ -914,20 +913,20 @@ REFUSED = {
     ),
     "an axis beyond the stack": (
         lambda: FrameStack(pictures(6, 5), 2, axis=3),
-        "FrameStack cannot stack observations along axis 3: of BoundedArraySpec("
-        "shape=(6, 5), dtype=uint8, minimum=1, maximum=9) axis must be from -3 to 2.",
+        "FrameStack cannot stack observations along axis 3: for BoundedArraySpec("
+        "shape=(6, 5), dtype=uint8, minimum=1, maximum=9), axis must be from -3 to 2.",
     ),
     "an axis the observation does not have": (
         lambda: FrameStack(pictures(6, 5), 2, axis=-3, concatenate=True),
-        "FrameStack cannot concatenate observations along axis -3: of "
-        "BoundedArraySpec(shape=(6, 5), dtype=uint8, minimum=1, maximum=9) axis must "
+        "FrameStack cannot concatenate observations along axis -3: for "
+        "BoundedArraySpec(shape=(6, 5), dtype=uint8, minimum=1, maximum=9), axis must "
         "be from -2 to 1.",
     ),
     "scalars in a nest cannot be concatenated": (
         lambda: FrameStack(Drive(), 2, concatenate=True),
-        "FrameStack cannot concatenate observations at ['rest'][0] along axis 0: of "
-        "ArraySpec(shape=(), dtype=float32) there is none; without concatenate=True "
-        "they are stacked.",
+        "FrameStack cannot concatenate observations at ['rest'][0] along axis 0: for "
+        "ArraySpec(shape=(), dtype=float32), there is no axis; without "
+        "concatenate=True they are stacked.",
     ),
 }
 

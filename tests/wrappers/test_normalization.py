@@ -258,7 +258,7 @@ def test_a_state_with_other_leaves_is_refused_before_anything_changes(message_of
     before = env.current_time_step()
     assert (
         "NormalizeObservation.set_state() was given the state of a wrapper that "
-        "normalises 4 leaves; here 2 of the observation are normalised."
+        "normalises 4 leaves, but this one normalises 2."
     ) == message_of(ValueError, lambda: env.set_state(other.get_state()))
     assert before is env.current_time_step()
     assert 1 == env.statistics["place"].count
@@ -268,8 +268,8 @@ def test_a_state_with_statistics_of_another_shape_is_refused(message_of):
     env = NormalizeObservation(cart_pole())
     state = NormalizeObservation(Earning([(0, 1)])).get_state()
     assert (
-        "RunningStatistics.set_state() was given statistics of arrays of shape (2,); "
-        "these are of arrays of shape (4,)."
+        "RunningStatistics.set_state() was given statistics for shape (2,), but these "
+        "are for shape (4,)."
     ) == message_of(ValueError, lambda: env.set_state(state))
 
 
@@ -492,19 +492,19 @@ def test_rewards_that_are_no_numbers_are_refused(message_of):
 def test_statistics_of_another_shape_are_refused(message_of):
     given = {"camera": None, "place": RunningStatistics((3,)), "rest": (None, None)}
     assert (
-        "statistics['place'] does not go with what it is to normalise: it is "
-        "RunningStatistics(shape=(3,), count=0), and the observation is "
-        "BoundedArraySpec(shape=(2,), dtype=float32, minimum=-10.0, "
-        "maximum=[10.0, 20.0]). Numbers are normalised, with RunningStatistics((2,))."
+        "statistics['place'] is RunningStatistics(shape=(3,), count=0), but the "
+        "observation there is BoundedArraySpec(shape=(2,), dtype=float32, "
+        "minimum=-10.0, maximum=[10.0, 20.0]). It must be a spec of numbers, and "
+        "statistics for it must be RunningStatistics((2,))."
     ) == message_of(ValueError, lambda: NormalizeObservation(Drive(), statistics=given))
 
 
 def test_observations_that_are_not_finite_are_refused(message_of):
     env = NormalizeObservation(_Broken(np.array([0.0, np.nan])))
     assert (
-        "NormalizeObservation cannot learn from observation as _Broken returned it. "
-        "RunningStatistics.update() was given values of which 1 of 2 numbers are NaN "
-        "or infinite. The mean would be lost. Nothing was counted."
+        "NormalizeObservation cannot learn from the observation that _Broken returned. "
+        "RunningStatistics.update() was given values that would spoil the mean: 1 of 2 "
+        "numbers are NaN or infinite. Nothing was counted."
     ) == message_of(SpecError, env.reset)
 
 
@@ -537,9 +537,9 @@ def test_rewards_that_are_not_finite_are_refused(message_of):
     env = NormalizeReward(Earning([(np.inf, 1)]))
     env.reset()
     assert (
-        "NormalizeReward cannot learn from reward as Earning returned it. "
-        "RunningStatistics.update() was given values of which 1 of 1 numbers are NaN "
-        "or infinite. The mean would be lost. Nothing was counted."
+        "NormalizeReward cannot learn from the reward that Earning returned. "
+        "RunningStatistics.update() was given values that would spoil the mean: 1 of 1 "
+        "numbers are NaN or infinite. Nothing was counted."
     ) == message_of(SpecError, lambda: env.step(0))
 
 
@@ -550,8 +550,8 @@ def test_a_discount_with_dimensions_is_refused(message_of):
 
     assert (
         "NormalizeReward cannot wrap Discounts: its discount is "
-        "ArraySpec(shape=(2,), dtype=float32), and summing up returns takes one number "
-        "for each row."
+        "ArraySpec(shape=(2,), dtype=float32), but a return needs one discount for "
+        "each row."
     ) == message_of(ValueError, lambda: NormalizeReward(Discounts([(0, 1)])))
 
 
@@ -840,10 +840,10 @@ def test_the_repr_shows_the_count():
 def test_values_of_another_shape_are_refused(call, message_of):
     statistics = of([1.0, 2.0], shape=(2,))
     assert (
-        f"RunningStatistics.{call}() was given values that do not go with it.\n\n"
+        f"RunningStatistics.{call}() was given values of the wrong shape or dtype.\n\n"
         "  expected   numbers in an array whose last dimensions are (2,)\n"
         "  got        array of shape (4, 3), dtype float64, values 1.0 … 1.0\n\n"
-        "Dimensions of a batch come first, and there may be any number of them."
+        "Any number of batch dimensions may come before these."
     ) == message_of(SpecError, lambda: getattr(statistics, call)(np.ones((4, 3))))
     assert 1 == statistics.count
 
@@ -870,7 +870,7 @@ def test_values_that_are_no_numbers_are_refused(values, what):
         ([1.0, np.nan, 3.0], "1 of 3 numbers are NaN or infinite"),
         ([np.inf, -np.inf], "2 of 2 numbers are NaN or infinite"),
         ([np.inf], "1 of 1 numbers are NaN or infinite"),
-        ([1e200, -1e200], "the squares of some are too large for float64"),
+        ([1e200, -1e200], "the squares of some numbers are too large for float64"),
     ],
 )
 @pytest.mark.parametrize("before", [[], [2.0]])
@@ -879,8 +879,8 @@ def test_nonfinite_values_are_refused_and_nothing_is_lost(
 ):
     statistics = of(before)
     assert (
-        f"RunningStatistics.update() was given values of which {what}. The mean would "
-        "be lost. Nothing was counted."
+        "RunningStatistics.update() was given values that would spoil the mean: "
+        f"{what}. Nothing was counted."
     ) == message_of(SpecError, lambda: statistics.update(values))
     assert len(before) == statistics.count
     assert np.isfinite(statistics.mean)
@@ -930,8 +930,8 @@ REFUSED = {
         TypeError,
         lambda: NormalizeObservation(cart_pole(), statistics=0.5),
         "NormalizeObservation takes RunningStatistics, and statistics is 0.5 of type "
-        "float. For a nest pass a nest of them, with None for each leaf that is to "
-        "stay as it is.",
+        "float. For a nest pass a nest of them, with None for each leaf that stays as "
+        "it is.",
     ),
     "statistics of another structure": (
         SpecError,
@@ -950,8 +950,8 @@ REFUSED = {
     "merging statistics of another shape": (
         ValueError,
         lambda: RunningStatistics((2,)).merge(RunningStatistics((3,))),
-        "RunningStatistics.merge() was given statistics of arrays of shape (3,); these "
-        "are of arrays of shape (2,).",
+        "RunningStatistics.merge() was given statistics for shape (3,), but these are "
+        "for shape (2,).",
     ),
     "a state that is none": (
         ValueError,
@@ -962,8 +962,8 @@ REFUSED = {
     "a state of another shape": (
         ValueError,
         lambda: RunningStatistics().set_state(of([1.0, 2.0], shape=(2,)).get_state()),
-        "RunningStatistics.set_state() was given statistics of arrays of shape (2,); "
-        "these are of arrays of shape ().",
+        "RunningStatistics.set_state() was given statistics for shape (2,), but these "
+        "are for shape ().",
     ),
     "a shape that is none": (
         TypeError,

@@ -423,7 +423,7 @@ REFUSED = {
         ValueError,
         lambda: ObservationFilterWrapper(CartPole(), [True, False, False, True]),
         "idx must be a list of at least one index, such as [0, 2], got a list "
-        "of 4 elements. Of a mask make indices with np.flatnonzero(mask).",
+        "of 4 elements. np.flatnonzero(mask) turns a mask into indices.",
     ),
     "FlattenObservationsWrapper: several dtypes": (
         ValueError,
@@ -436,14 +436,14 @@ REFUSED = {
         ValueError,
         lambda: FlattenObservationsWrapper(showing({}, {})),
         "FlattenObservationsWrapper joins parts that have the same dtype, and "
-        "these have none, for there are no parts. Choose some of them with "
+        "these have none: there are no parts. Choose some of them with "
         "observations_allowlist, or cast them with DtypeObservation first.",
     ),
     "FlattenObservationsWrapper: an empty allowlist": (
         ValueError,
         lambda: FlattenObservationsWrapper(TicTacToe(), []),
-        "observations_allowlist must hold at least one key of the observation, "
-        "of which there are 'board', 'mask', got none.",
+        "observations_allowlist must hold at least one key of the observation, got "
+        "none. Its keys are 'board', 'mask'.",
     ),
     "FlattenObservationsWrapper: an array without dimensions": (
         TypeError,
@@ -474,8 +474,8 @@ REFUSED = {
     "SelectObservation: no names at all": (
         ValueError,
         lambda: SelectObservation(TicTacToe(), []),
-        "names must hold at least one key of the observation, of which there "
-        "are 'board', 'mask', got none.",
+        "names must hold at least one key of the observation, got none. Its keys are "
+        "'board', 'mask'.",
     ),
     "SelectObservation: a dictionary of names": (
         TypeError,
@@ -493,14 +493,14 @@ REFUSED = {
     "RenameObservation: a name that is taken": (
         ValueError,
         lambda: RenameObservation(TicTacToe(), {"board": "mask"}),
-        "RenameObservation was asked to call 'board' 'mask', and 'mask' would have "
-        "that name, too. Every part needs a name of its own.",
+        "RenameObservation cannot rename 'board' to 'mask': 'mask' would have the same "
+        "name.",
     ),
     "RenameObservation: one name for two parts": (
         ValueError,
         lambda: RenameObservation(TicTacToe(), {"board": "x", "mask": "x"}),
-        "RenameObservation was asked to call 'board' 'x', and 'mask' would have "
-        "that name, too. Every part needs a name of its own.",
+        "RenameObservation cannot rename 'board' to 'x': 'mask' would have the same "
+        "name.",
     ),
     "RenameObservation: unknown names": (
         ValueError,
@@ -511,8 +511,8 @@ REFUSED = {
     "RenameObservation: no names at all": (
         ValueError,
         lambda: RenameObservation(TicTacToe(), {}),
-        "names must hold at least one key of the observation, of which there "
-        "are 'board', 'mask', got none.",
+        "names must hold at least one key of the observation, got none. Its keys are "
+        "'board', 'mask'.",
     ),
     "RenameObservation: keys that cannot be sorted": (
         SpecError,

@@ -117,8 +117,8 @@ class TestTransformObservation:
             "  got        array of shape (2,), dtype float64, values 0.0 … 0.0\n\n"
             "dtype is float64; the spec says float32. NumPy makes float64 by default: "
             "add .astype(np.float32).\n"
-            "The spec is that of the environment, as no other was given. If the "
-            "function is to change it, say into what: TransformObservation(env, "
+            "The spec is the environment's, because you passed no other. If the "
+            "function changes it, declare the result: TransformObservation(env, "
             "function, observation_spec=...)."
         ) == message_of(SpecError, env.reset)
 
@@ -132,8 +132,8 @@ class TestTransformObservation:
             "  expected   the structure {'board': *, 'mask': *}\n"
             "  got        array of shape (2, 3, 3), dtype int32, values 0 … 0\n\n"
             "The value is a single ndarray; a dictionary is expected.\n"
-            "The spec is that of the environment, as no other was given. If the "
-            "function is to change it, say into what: TransformObservation(env, "
+            "The spec is the environment's, because you passed no other. If the "
+            "function changes it, declare the result: TransformObservation(env, "
             "function, observation_spec=...)."
         ) == message_of(SpecError, env.reset)
 
@@ -165,7 +165,7 @@ class TestTransformObservation:
             "maximum=1.0)\n"
             "  got        array of shape (2,), dtype float32, values 2.0 … 2.0\n\n"
             "2 of 2 elements are above the maximum 1.0: 2.0 at index (0,).\n"
-            "The spec is the one that was given as observation_spec."
+            "The spec is the observation_spec you passed."
         ) == message_of(SpecError, env.reset)
 
     def test_refuses_another_dtype_in_a_later_observation(self):
@@ -253,8 +253,8 @@ class TestRescaleObservation:
         assert (
             "RescaleObservation needs to know the range of every number, and the "
             f"observation has infinite bounds: its spec is {spec!r}. Give it bounds "
-            "with TransformObservation, leave it out with SelectObservation, or scale "
-            "by what is observed, with NormalizeObservation."
+            "with TransformObservation, leave it out with SelectObservation, or use "
+            "NormalizeObservation instead."
         ) == message_of(
             ValueError,
             lambda: RescaleObservation(showing(np.zeros(2, np.float32), spec), -1, 1),
@@ -365,8 +365,8 @@ class TestReshapeObservation:
     @pytest.mark.parametrize("shape", [(-2, 5), (-1, -1)])
     def test_refuses_negative_sizes(self, shape, message_of):
         assert (
-            "shape must have sizes of 0 or more, of which one may be -1, for what the "
-            f"others leave, got {shape}."
+            "shape must have sizes of 0 or more; one may be -1, to be worked out from "
+            f"the others. Got {shape}."
         ) == message_of(ValueError, lambda: ReshapeObservation(Catch(), shape))
 
 
@@ -619,8 +619,7 @@ REFUSED = {
         "RescaleObservation needs to know the range of every number, and the "
         "observation at ['rest'][0] has no bounds: its spec is ArraySpec(shape=(), "
         "dtype=float32). Give it bounds with TransformObservation, leave it out "
-        "with SelectObservation, or scale by what is observed, with "
-        "NormalizeObservation.",
+        "with SelectObservation, or use NormalizeObservation instead.",
     ),
     "RescaleObservation: bounds that are no numbers": (
         TypeError,
@@ -651,10 +650,9 @@ REFUSED = {
         ValueError,
         lambda: DtypeObservation(Drive(), np.uint8),
         "DtypeObservation cannot cast the observation at ['place'] to uint8, which "
-        "cannot hold all that its spec allows: BoundedArraySpec(shape=(2,), "
+        "cannot hold every value of its spec: BoundedArraySpec(shape=(2,), "
         "dtype=float32, minimum=-10.0, maximum=[10.0, 20.0]). Choose another "
-        "dtype, or bring the observation into a smaller range first, with "
-        "RescaleObservation for instance.",
+        "dtype, or reduce the range first, for instance with RescaleObservation.",
     ),
     "DtypeObservation: a dtype of text": (
         ValueError,

@@ -569,7 +569,7 @@ def test_a_picture_of_another_size_is_refused(message_of):
         "maximum=255, name='pixels')\n"
         "  got        array of shape (2, 13, 9, 3), dtype uint8, values 0 … 0\n\n"
         "Axis 1 has size 13 instead of 12.\n"
-        "The first picture was of the size expected."
+        "The first picture had the expected size."
     ) == message_of(SpecError, lambda: env.step([0, 0]))
 
 
@@ -595,8 +595,8 @@ def test_keys_that_cannot_be_sorted_are_refused(message_of):
 REFUSED = {
     "gray: what is no picture": (
         lambda: GrayscaleObservation(Catch()),
-        "GrayscaleObservation changes pictures, and the observation of Catch is none."
-        "\n\n"
+        "GrayscaleObservation changes pictures, and the observation of Catch is not "
+        "one.\n\n"
         "  expected   uint8 pictures of shape (height, width, 3)\n"
         "  got        BoundedArraySpec(shape=(10, 5), dtype=float32, minimum=0.0, "
         "maximum=1.0, name='board')\n\n"
@@ -604,8 +604,8 @@ REFUSED = {
     ),
     "gray: what is gray already": (
         lambda: GrayscaleObservation(Arcade(colours=False)),
-        "GrayscaleObservation changes pictures, and the observation of Arcade is none."
-        "\n\n"
+        "GrayscaleObservation changes pictures, and the observation of Arcade is not "
+        "one.\n\n"
         "  expected   uint8 pictures of shape (height, width, 3)\n"
         "  got        BoundedArraySpec(shape=(12, 9), dtype=uint8, minimum=0, "
         "maximum=255, name='screen')",
@@ -613,7 +613,7 @@ REFUSED = {
     "resizing refuses vectors": (
         lambda: ResizeObservation(Drive(), (3, 3), keys="place"),
         "ResizeObservation changes pictures, and the observation of Drive at ['place'] "
-        "is none.\n\n"
+        "is not one.\n\n"
         "  expected   uint8 pictures of shape (height, width) or (height, width, "
         "channels)\n"
         "  got        BoundedArraySpec(shape=(2,), dtype=float32, minimum=-10.0, "
@@ -642,8 +642,8 @@ REFUSED = {
     ),
     "cropping refuses vectors": (
         lambda: CropObservation(CartPole(), 1),
-        "CropObservation changes pictures, and the observation of CartPole is none."
-        "\n\n"
+        "CropObservation changes pictures, and the observation of CartPole is not "
+        "one.\n\n"
         "  expected   pictures of shape (height, width) or (height, width, channels)\n"
         f"  got        {CartPole().observation_spec()!r}",
     ),

@@ -191,7 +191,7 @@ def test_blocked_profiling_warns_once():
         env.step(0)
     assert [
         "PerformanceProfiler(CountingEnv(), process_steps=2) does not measure while "
-        "another profiler is running: Python has room for one at a time. End the other "
+        "another profiler is running: Python allows only one at a time. Stop the other "
         "one, or leave out this wrapper."
     ] == [str(warning.message) for warning in caught]
 

@@ -132,14 +132,14 @@ GOLD = ArraySpec((), np.int64)
             None,
             0.5,
             "reward, which is ArraySpec(shape=(), dtype=int64), between min_reward=None"
-            " and max_reward=0.5. A limit of integers has no fraction.",
+            " and max_reward=0.5. Limits of integers must be whole numbers.",
         ),
         (
             GOLD,
             None,
             np.nan,
             "reward, which is ArraySpec(shape=(), dtype=int64), between min_reward=None"
-            " and max_reward=nan. NaN is not a limit.",
+            " and max_reward=nan. A limit must not be NaN.",
         ),
         (
             GOLD,
@@ -275,7 +275,7 @@ def test_np_sign_turns_rewards_into_signs():
 
 ONE_ROW = (
     "The function gets the rewards of all rows at once and returns as many (1, without "
-    "a batch). Another shape or dtype of one row's reward is said with reward_spec=."
+    "a batch). If it changes the shape or dtype of one row's reward, pass reward_spec=."
 )
 
 
@@ -340,7 +340,7 @@ def test_a_result_beyond_the_promised_bounds_is_refused(message_of):
         "  got        array of shape (2,), dtype float32, values 0.5 … 3.0\n\n"
         "1 of 2 elements is above the maximum 1.0: 3.0 at index (0,).\n"
         "The function gets the rewards of all rows at once and returns as many (2). "
-        "Another shape or dtype of one row's reward is said with reward_spec=."
+        "If it changes the shape or dtype of one row's reward, pass reward_spec=."
     ) == message_of(SpecError, lambda: env.step([0, 0]))
 
 
@@ -510,8 +510,7 @@ REFUSED = {
             CartPole(), np.exp, BoundedArraySpec((), np.float32, 1, 2)
         ),
         "reward_spec is BoundedArraySpec(shape=(), dtype=float32, minimum=1.0, "
-        "maximum=2.0), and 0 is not within its bounds: a FIRST has the reward 0, "
-        "whatever the function does with others.",
+        "maximum=2.0), but its bounds must include 0, the reward of every FIRST.",
     ),
 }
 

@@ -541,8 +541,8 @@ def test_the_queues_need_room_for_one_episode(length, message_of):
 
 def test_the_key_must_be_a_string(message_of):
     assert (
-        "stats_key must be a string, under which get_info() tells of the episode, "
-        "got a list of 1 element."
+        "stats_key must be a string, the key of the statistics in get_info(), got a "
+        "list of 1 element."
     ) == message_of(
         TypeError, lambda: RecordEpisodeStatistics(CountingEnv(), 100, ["episode"])
     )
@@ -566,9 +566,8 @@ def test_an_info_without_keys_is_refused(message_of):
     env.reset()
     assert (
         "RecordEpisodeStatistics.get_info() adds the key 'episode' to the info of the "
-        "environment, which is a list of 2 elements and has no keys. The properties "
-        "episode_returns, episode_lengths, episode_times and episode_ended tell the "
-        "same."
+        "environment, which is a list of 2 elements and has no keys. Use the "
+        "properties episode_returns, episode_lengths, episode_times and episode_ended."
     ) == message_of(TypeError, env.get_info)
 
 

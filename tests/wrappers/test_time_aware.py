@@ -224,21 +224,20 @@ REFUSED = {
     "a time without a limit cannot be normalized": (
         ValueError,
         lambda: TimeAwareObservation(CartPole(), normalize_time=True),
-        "TimeAwareObservation cannot normalize the time without knowing how long "
-        "episodes are, and the environment has no time limit that could be asked. Pass "
-        "max_steps, or wrap a TimeLimit.",
+        "TimeAwareObservation needs the length of episodes to normalize the time, and "
+        "found no TimeLimit or FixedLength in the environment. Pass max_steps, or wrap "
+        "a TimeLimit.",
     ),
     "a key that is taken": (
         ValueError,
         lambda: beside(TicTacToe(), dict_time_key="mask"),
-        "dict_time_key is 'mask', and the observation has a part with this key. Pass "
-        "another one.",
+        "dict_time_key is 'mask', a key that the observation already has. Pass another "
+        "one.",
     ),
     "the key of the observation itself": (
         ValueError,
         lambda: beside(Catch(), dict_time_key="obs"),
-        "dict_time_key is 'obs', which is the key of the observation itself where it "
-        "is not a dictionary. Pass another one.",
+        "dict_time_key is 'obs', the key of the observation itself. Pass another one.",
     ),
     "a key that cannot be sorted": (
         SpecError,

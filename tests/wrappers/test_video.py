@@ -359,9 +359,9 @@ def test_a_change_of_the_pictures_size_ends_the_film(tmp_path, message_of):
     play(env, 2)
     slide.size = (8, 6)
     assert (
-        "The picture after 2 has shape (8, 6, 3), and those before have (4, 6, 3): a "
-        "film has one size. It ends with those before, in "
-        f"{tmp_path / 'rl-video-episode-0.gif'}."
+        "Picture 2 has shape (8, 6, 3), but those before it have (4, 6, 3), and a film "
+        f"has one size. {tmp_path / 'rl-video-episode-0.gif'} holds the pictures "
+        "before it."
     ) == message_of(ValueError, lambda: env.step(0))
     assert [0, 1] == shades(tmp_path / "rl-video-episode-0.gif")
 
@@ -404,24 +404,23 @@ def test_an_environment_is_closed_even_if_a_film_fails_to_end(tmp_path, monkeypa
         (
             {"every": 2, "episode_trigger": bool},
             ValueError,
-            "RecordVideo was given both every and episode_trigger, which say the same "
-            "thing in two ways: leave one of them out.",
+            "RecordVideo was given both every and episode_trigger. Both choose "
+            "episodes: leave one of them out.",
         ),
         (
             {"episode_trigger": 5},
             TypeError,
             (
-                "episode_trigger must be something to call with a number, which says "
-                "whether to film, got 5 of type int. For every n-th episode, pass "
-                "every=n."
+                "episode_trigger must be a function of a number that returns whether "
+                "to film, got 5 of type int. For every n-th episode, pass every=n."
             ),
         ),
         (
             {"step_trigger": "always"},
             TypeError,
             (
-                "step_trigger must be something to call with a number, which says "
-                "whether to film, got the string 'always'."
+                "step_trigger must be a function of a number that returns whether to "
+                "film, got the string 'always'."
             ),
         ),
         (
@@ -450,7 +449,7 @@ def test_an_environment_is_closed_even_if_a_film_fails_to_end(tmp_path, monkeypa
             ValueError,
             (
                 "name_prefix must be the beginning of the names of files, got "
-                "'films/catch'. Folders belong into video_folder."
+                "'films/catch'. Folders belong in video_folder."
             ),
         ),
         (
@@ -458,7 +457,7 @@ def test_an_environment_is_closed_even_if_a_film_fails_to_end(tmp_path, monkeypa
             ValueError,
             (
                 "name_prefix must be the beginning of the names of files, got ''. "
-                "Folders belong into video_folder."
+                "Folders belong in video_folder."
             ),
         ),
         (

@@ -64,8 +64,8 @@ __all__ = [
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _ADVICE = {
-    AutoReset.NEXT_STEP: "The step after LAST begins the next episode and ignores its "
-    f"action. {AUTO_RESET}",
+    AutoReset.NEXT_STEP: "The step after LAST must begin the next episode and ignore "
+    f"its action. {AUTO_RESET}",
     AutoReset.SAME_STEP: "Under AutoReset.SAME_STEP the next episode has begun when "
     "step() returns a LAST: current_time_step() is its FIRST.",
     AutoReset.DISABLED: "Under AutoReset.DISABLED a row stays at its LAST until "
@@ -225,7 +225,7 @@ def step_after_last(trial: Trial) -> None:
         advice = "" if isinstance(error, NotImplementedError) else f" {AUTO_RESET}"
         raise Broken(
             f"{raised(error)}\n\nThis was the step after LAST, after {place}. It "
-            f"begins the next episode and ignores its action.{advice}"
+            f"must begin the next episode and ignore its action.{advice}"
         ) from error
     trial.need_end()
     # An environment that pads its episodes may repeat a LAST before the next FIRST.
