@@ -72,7 +72,7 @@ class WrapperInternals(Internals):
 
     def made_by(self, env: Any) -> MadeBy | None:
         """Returns `None`, unless the wrapper has a version of its own."""
-        # The state of what is wrapped is in that of the wrapper, and says it.
+        # The wrapped environment's state is in the wrapper's, and has the versions.
         own = super().made_by(env)
         return None if own is None or own.id is None else own
 
@@ -104,7 +104,7 @@ class WrapperInternals(Internals):
             _refuse_batch(env, ability, "_step_rows(action, stepping, beginning)")
 
     def inner_direct_row(self, env: Any) -> DirectRow | None:
-        """Returns what steps the wrapped environment without time steps, if any."""
+        """Returns the wrapped environment's `DirectRow`, if it offers one."""
         inner = env._env
         return inner._envkit.direct_row(inner) if has_internals(inner) else None
 
@@ -130,11 +130,11 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
     - `_act(action)` returns the action for the environment;
     - `_see(time_step, rows)` returns the time step for the user.
 
-    Both get whole arrays, in a batch with the dimension of rows in front. `rows` is the
-    mask of the rows that have moved, or `None` for all; the values that `_see` returns
-    for other rows are ignored. `_dims` are the dimensions in front of every array:
-    `()`, or `(batch_size,)`. A subclass that keeps an array between steps gives it
-    these dimensions, restarts the rows of each `FIRST`, and lists the attribute in
+    Both get whole arrays; those of a batch begin with the dimension of rows. `rows` is
+    the mask of the rows that have moved, or `None` for all; the values that `_see`
+    returns for other rows are ignored. `_dims` are the dimensions in front of every
+    array: `()`, or `(batch_size,)`. A subclass that keeps an array between steps gives
+    it these dimensions, restarts the rows of each `FIRST`, and lists the attribute in
     `_kept`, so that states hold it.
 
     Wrappers written for TF-Agents override `_reset` and `_step`, and work too.
@@ -158,7 +158,7 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         (2, 10, 5)
     """
 
-    # The names of the attributes that hold what later steps depend on.
+    # The names of the attributes on which later steps depend.
     _kept: ClassVar[tuple[str, ...]] = ()
     # The names of the public attributes that `repr` shows.
     _shown: ClassVar[tuple[str, ...]] = ()
@@ -184,14 +184,14 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         self._env = env
         if getattr(env, "batched", False) is True:
             adopt_order_of(self, env)
-        # Where a LAST may be repeated to pad, a reset after the first would cut that.
+        # A reset after the first LAST would cut off the padding.
         super().__init__(handle_auto_reset and not self.repeats_last)
         # The dimensions in front of every array: none, or that of the rows.
         self._dims: tuple[int, ...] = (self.batch_size,) if self.batched else ()  # type: ignore[assignment]  # a batch has a size
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not looked for: they are asked for before there is an
-        # environment to forward to, when a wrapper is copied or unpickled.
+        # Private names are not forwarded: copying and unpickling a wrapper asks for
+        # some before there is an environment.
         if name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}",
@@ -365,7 +365,7 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
                 "arguments, or of another environment. A state fits environments that "
                 "are wrapped in the same way."
             )
-        # First, because it may refuse, and then nothing is to have changed.
+        # First, because it may raise, and then nothing must have changed.
         self._env.set_state(state.environment)
         internals.restore(self, own)
 
@@ -389,7 +389,7 @@ def _refuse_batch(wrapper: Any, ability: str, hook: str) -> NoReturn:
 
 
 def _says(env: Any, name: str) -> bool:
-    # Because an object that only has the methods may answer with anything.
+    # An object that only has the methods may return anything.
     return getattr(env, name, False) is True
 
 
@@ -431,8 +431,8 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
         if name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name):
             setattr(layer, name, value)
             return
-        # Asked of the class, because wrappers forward what is asked of them: those
-        # around Gymnasium's environments have the one, batches and pools the other.
+        # Looked up on the class, because wrappers forward attributes. Adapters of
+        # Gymnasium have the first, batches and pools the second.
         for setter in ("set_wrapper_attr", "set_attr"):
             if callable(getattr(type(layer), setter, None)):
                 getattr(layer, setter)(name, value)

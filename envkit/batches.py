@@ -170,8 +170,8 @@ class MaskedRows(abc.ABC):
                 "where they are while others step: override _step_rows(action, "
                 "stepping, beginning)."
             )
-        # Nothing is held, so a step of all will do: what it makes of the rows that
-        # begin an episode right after is not used.
+        # No row is held, so step all of them: time steps of rows that begin an episode
+        # right after are not used.
         env: Any = self
         stepped = check_time_step(env, env._step(action), "_step")
         return merge(env, beginning, begin_rows(env, beginning), stepped)

@@ -4,7 +4,7 @@
 EnvkitError
 ├── SpecError(ValueError)             a value does not fit its spec
 ├── SpecMismatchError(ValueError)     two environments disagree about specs
-├── CallOrderError(RuntimeError)      a call that makes no sense yet, or any more
+├── CallOrderError(RuntimeError)      a call at the wrong time
 ├── ClosedError(RuntimeError)         you closed it and used it again
 ├── WorkerError(RuntimeError)         .worker  .envs  .also
 │   ├── ConstructorError              a constructor raised or built no environment
@@ -15,7 +15,7 @@ EnvkitError
 ├── RecordingError(ValueError)        a recording that cannot be written, read or played
 │   └── RecordingEnded                all its episodes have been played
 ├── CompileError(TypeError)           rules that numba cannot compile
-├── RulesDiffer                       rules that compute another thing when compiled
+├── RulesDiffer                       rules that compute something else when compiled
 └── MissingDependencyError(ImportError)
 
 InsecureWarning(UserWarning)          others can read a connection, or change it

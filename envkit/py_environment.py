@@ -57,7 +57,7 @@ class Specified(abc.ABC):
     The specs describe one environment, without the dimensions of a batch.
     """
 
-    # All else that envkit keeps of an environment. The name is envkit's own.
+    # Everything else that envkit stores about an environment.
     _envkit: Internals = Internals(keeps_order=False)
 
     @abc.abstractmethod
@@ -110,7 +110,7 @@ class Specified(abc.ABC):
 Self = TypeVar("Self", bound="PyEnvironment")
 
 _MID = StepType.MID
-# What one thread calls at a time, where that matters.
+# The methods that only one thread may call at a time, if that matters.
 _ONE_AT_A_TIME = (
     "current_time_step",
     "get_info",

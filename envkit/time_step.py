@@ -73,20 +73,19 @@ class StepType:
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-# For comparisons: PyTorch warns of arrays that are read-only, and these are none.
+# Scalars for comparisons, because PyTorch warns about read-only arrays.
 _FIRST_NUMBER, _MID_NUMBER, _LAST_NUMBER = np.int32(0), np.int32(1), np.int32(2)
 
-# What every environment has unless it says otherwise. Specs are immutable, so one of
-# each is enough for all.
+# The default specs. Specs are immutable, so all environments share these.
 STEP_TYPE_SPEC = ArraySpec((), np.int32, name="step_type")
 REWARD_SPEC = ArraySpec((), np.float32, name="reward")
 DISCOUNT_SPEC = BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
 
 
 class TimeStep(NamedTuple):
-    """What `reset` and `step` return.
+    """The result of `reset` and `step`.
 
-    In a batch every array has the dimension of rows in front. The class's name and the
+    In a batch every array begins with the dimension of rows. The class's name and the
     order of its fields are TF-Agents', so TensorFlow treats both as one structure.
 
     Attributes:
@@ -338,8 +337,8 @@ class AutoReset(enum.Enum):
         return next((order for order in cls if order.value == value), cls.NEXT_STEP)
 
 
-# The flags of an info say how an episode ended where a time step alone cannot: of an
-# environment that ends in both ways at once, or discounts by 0 without ending.
+# An info's flags say how an episode ended if its time step cannot: if it was terminated
+# and truncated at once, or has discount 0 without an end.
 FLAGS = ("terminated", "truncated")
 _BOOLEAN = np.dtype(np.bool_)
 
@@ -427,7 +426,7 @@ def _zero_rewards(reward_spec: NestedSpec, dims: tuple[int, ...]) -> NestedArray
 
 def _check_specs(call: str, name: str, specs: NestedSpec) -> None:
     for path, leaf in nest.flatten_with_paths(specs):
-        # A class such as np.float32 has both attributes, too, and so has an array.
+        # A class such as np.float32 has both attributes too, and so has an array.
         is_value = isinstance(leaf, type | np.ndarray | np.generic)
         if is_value or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
             raise TypeError(

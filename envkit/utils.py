@@ -21,7 +21,7 @@ __all__ = ["get_tf_env", "validate_py_environment"]
 
 
 def get_tf_env(environment: Any) -> Any:
-    """Returns a TensorFlow environment; one that is given is returned unchanged.
+    """Wraps an environment for TensorFlow; returns a TensorFlow environment unchanged.
 
     Raises:
         ValueError: The argument is not an environment.

@@ -68,7 +68,7 @@ class WorkerLife:
         pid: Its process there.
         resident: The memory of that process at its greeting, in bytes.
         is_paused: Whether it cannot be reached for now: nothing is asked, and no answer
-        comes.
+            comes.
     """
 
     def __init__(self, worker: int) -> None:

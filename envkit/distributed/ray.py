@@ -59,8 +59,7 @@ class RayBackend(LinkedBackend):
 
     It uses the cluster to which this program is connected, or else a running one. If
     there is none, it starts one on this machine, which ends with the program. Each
-    backend
-    serves one pool; `backend="ray"` means `RayBackend()`.
+    backend serves one pool; `backend="ray"` means `RayBackend()`.
 
     The same version of envkit must be installed on all machines of the cluster, or be
     sent there by `runtime_env`.

@@ -39,7 +39,7 @@ def describe_constructor(constructor: Callable[..., Any]) -> str:
     """
     try:
         return shortened(_described(constructor), _LONGEST_DESCRIPTION)
-    except Exception:  # Its attributes are properties that raise, or the like.
+    except Exception:  # Reading its attributes may raise.
         return a_or_an(f"{type(constructor).__name__} object")
 
 

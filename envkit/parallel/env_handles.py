@@ -26,8 +26,7 @@ __all__ = ["EnvHandle", "OneEnvironment"]
 class OneEnvironment:
     """Calls and steps one environment of a pool; it stays in its worker.
 
-    Attributes that this object does not have are asked from the environment, and set in
-    it.
+    Other attributes are read from the environment, and set on it.
     """
 
     __slots__ = ()
@@ -215,8 +214,7 @@ class OneEnvironment:
 class EnvHandle(OneEnvironment):
     """Calls and steps one environment of a pool; it stays in its worker.
 
-    Attributes that the handle does not have are asked from the environment, and set in
-    it.
+    Other attributes are read from the environment, and set on it.
 
     Example:
         >>> from envkit import ParallelPyEnvironment

@@ -25,8 +25,8 @@ _hooked: list[bool] = []
 def disown_in_forks(pool: Any) -> None:
     """Makes the pool unusable in forks of this process.
 
-    A fork shares the memory with the workers, which may be reading it. They would take
-    anything it wrote there for an order, or for part of one.
+    A fork shares memory with the workers, and they would take anything that it wrote
+    there for a request.
     """
     if not _hooked and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_disown_all)

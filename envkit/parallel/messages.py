@@ -275,7 +275,7 @@ class ReplayPlan(NamedTuple):
             rows: How many rows the environment has.
 
         Returns:
-            For each column: the column, its dtype, its least and its greatest value.
+            For each column: the column, its dtype, its smallest and its largest value.
         """
         return [
             (self.times, np.int64, 0, 2**62),

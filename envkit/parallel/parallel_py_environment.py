@@ -203,7 +203,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _begin_new(self, rows: Array) -> None:
         if self._has_begun():
-            # Not by `run`, which would first bring them into the slot of the others.
+            # Not `run`, which would first bring them into the others' slot.
             self._pool.submit(rows, RESET)
             self._pool.finish(rows)
             self._read_current()

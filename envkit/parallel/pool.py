@@ -123,7 +123,7 @@ class Pool:
                 each for each in self.observers if isinstance(each, RowObserver)
             ]
         except BaseException as error:
-            # A person waits, and half-built environments have no use for the time.
+            # A person waits, and half-built environments don't need the time.
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
             backend.close(_HASTY_GRACE if in_haste else _START_GRACE)
             raise

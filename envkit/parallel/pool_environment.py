@@ -77,7 +77,7 @@ class PoolEnvironment:
     _actions: ActionRows
     _closed = True  # until there is a pool
     _is_inherited = False
-    # : The `extra` that was given to `save`, in a pool made by `load`.
+    #: The `extra` that was given to `save`, in a pool made by `load`.
     extra: Any = None
     # The workers check what environments return.
     _envkit: Internals = PoolInternals(
@@ -537,7 +537,7 @@ class PoolEnvironment:
 
         Raises:
             CallOrderError: Rows owe an answer, or a wrapper relies on their number.
-            ValueError: The number is impossible, or the constructors cannot be told.
+            ValueError: The number is impossible, or the constructors are unclear.
             WorkerError: New environments could not be built, or could not begin.
 
         Example:

@@ -43,12 +43,11 @@ class RestartPolicy:
       could be asked. There is a state from the next reset on. An environment that
       cannot save its state is tried again after `seed`.
     - The same request kills its worker, or exceeds `step_timeout`, a second time.
-    - The journal has more than `max_replay` steps, as it has some time after the
-      seeding of an environment that cannot save its state. Then only the resets since
-      the seeding and the steps of the episode are replayed. That is right if the
-      environment draws random numbers in resets alone. If it draws in steps, the
-      comparison finds it, or, where the last time step doesn't show it, it goes on with
-      other random numbers.
+    - The journal has more than `max_replay` steps. Environments that cannot save their
+      state get there some time after each seeding. From then on only the resets since
+      the seeding and the steps of the episode are replayed, which is right if an
+      environment draws random numbers in resets alone. If it draws in steps, it usually
+      fails the comparison; otherwise it goes on with other random numbers.
     - An environment that cannot save its state has raised an exception, or one of its
       methods was called.
 

@@ -86,7 +86,7 @@ class Rows:
             pause.
         resumed: For each held row whose environment will continue, the command.
         losses: What was lost.
-        observers: The extras of the pool, which are told of requests.
+        observers: The extras of the pool, which receive its events.
     """
 
     slab: Slab

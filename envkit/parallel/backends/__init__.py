@@ -1,1 +1,1 @@
-"""The carriers of workers: each starts them, rings them and tells how they ended."""
+"""Backends: each starts workers, wakes them, and reports how they ended."""

@@ -98,7 +98,7 @@ def refuse_calls(backend: Backend) -> None:
 
 
 class Backend(Protocol):
-    """Moves rows between a pool and its workers, wherever these live.
+    """Moves rows between a pool and its workers, wherever they run.
 
     Before it calls `dispatch`, the pool writes actions, commands and numbers into the
     slab. Before a number appears in `Slab.answers`, the row's time step must be
@@ -179,8 +179,8 @@ class Backend(Protocol):
     def retire(self, workers: Sequence[int], grace: float) -> None:
         """Ends workers that are no longer needed, within about `grace` seconds.
 
-        They close their environments. Their ends are no events, and all of them are
-        gone afterwards, even if this raises.
+        They close their environments. Their ends are not reported as events. All of
+        them have ended afterwards, even if this raises.
         """
 
     def pid(self, worker: int) -> int:

@@ -79,8 +79,8 @@ _BACKLOG_BYTES = 1 << 24
 _CHUNK_BYTES = 4096 // 6
 # Memory is given back in pieces of this size.
 _PIECE_BYTES = 1 << 18
-# Seconds for showing the last output of a worker, and how many of them to wait for a
-# reader. Every worker of a closing pool may have some output.
+# Seconds for showing a worker's last output, and how many of them to wait for a reader.
+# Each worker of a closing pool may have some.
 _LAST_WORDS = 2.0
 _NO_READER = 0.1
 
@@ -521,10 +521,10 @@ class ForkLauncher:
         """Does nothing: a fork has loaded everything."""
 
     def close(self) -> None:
-        """Needs nothing."""
+        """Does nothing."""
 
     def forget(self) -> None:
-        """Needs nothing."""
+        """Does nothing."""
 
 
 def wait_for_end(life_fd: int, seconds: float) -> None:

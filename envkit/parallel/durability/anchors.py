@@ -74,7 +74,7 @@ class EnvHistory:
         attributes: The attributes set on it before its anchors.
         questions: Its questions since then.
         resets: The number of its resets since it was new.
-        begins: The request numbers of the last of these, the newest last.
+        begins: The request numbers of its last resets, the newest last.
         never_replayed: Whether it has proved not to be deterministic.
         begins_alike: False once a new environment, without a seed, has turned out
             different.
@@ -116,7 +116,7 @@ class EnvHistory:
         self.new, self.resets, self.begins = anchor, 0, ()
 
     def begin_anew(self, anchor: Anchor) -> None:
-        """Begins the history of a new environment, replacing the old one's."""
+        """Begins the history of a new environment that replaces the old one."""
         self.forget("")
         self.attributes.clear()
         self.questions.clear()

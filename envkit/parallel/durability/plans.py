@@ -70,9 +70,9 @@ def _moves(
 def _plan_of_resets(
     known: EnvHistory, seed: EnvSeed, journal: Journal, most: int
 ) -> ReplayPlan | None:
-    """Returns a plan to reset an environment as often, and replay its last episode.
+    """Returns a plan that repeats all resets, but only the steps of the last episode.
 
-    Its random numbers may depend only on the number of resets.
+    That is right if its random numbers depend only on the number of resets.
     """
     assert known.new is not None  # resets are counted from there
     # Seeds and options would have to come between the resets.

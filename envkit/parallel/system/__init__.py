@@ -1,1 +1,1 @@
-"""Shared memory, doorbells, sockets and Ctrl-C: what the operating system gives."""
+"""Shared memory, doorbells, sockets and Ctrl-C, as the operating system offers them."""

@@ -1,1 +1,1 @@
-"""The worker's side: what runs where the environments live."""
+"""The worker's side: the code that runs the environments."""

@@ -234,7 +234,7 @@ class DirectRows:
 
 
 def _is_plain(layout: SlabLayout) -> bool:
-    """Returns True if an action is an array, a time step three numbers and one."""
+    """Returns True if an action is an array, a time step that and three numbers."""
     spec = layout.spec
     if layout.declares_info:
         return False

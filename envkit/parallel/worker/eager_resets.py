@@ -10,9 +10,8 @@ Until then the row shows its `LAST`.
                      └── asked before ──▶ reset ┘
 ```
 
-Everything else that happens to the environment happens after the reset, which is made
-at that moment if it was not made before. So nothing depends on the speed of the
-learner.
+Anything else that happens to the environment comes after the reset, which is made at
+that moment at the latest. So nothing depends on the speed of the learner.
 """
 
 from __future__ import annotations
