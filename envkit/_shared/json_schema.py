@@ -102,7 +102,7 @@ class JsonForm:
         if self._is_wrapped:
             if not isinstance(data, Mapping) or data.keys() != {_VALUE}:
                 raise SpecError(
-                    f"{self._subject} must be an object with only the key 'value', "
+                    f"{self._subject} must be an object with the key 'value' alone, "
                     f"got {_shown(data)}."
                 )
             data = data[_VALUE]

@@ -1,25 +1,25 @@
-"""dm_env_rpc, as a server: `envkit serve TARGET --dm-env-rpc`.
+"""Serves dm_env_rpc's protocol: `envkit serve TARGET --dm-env-rpc`.
 
-`dm_env_rpc_messages` has the conversation of a stream. What is here listens, knows the
-token, and has a world's environment do what the conversation says:
+`dm_env_rpc_messages` defines the conversation of a stream. This module listens, checks
+the token, and runs the worlds' environments:
 
 ```
-CreateWorld ──▶ the world's name     settings: the arguments of the environment, and
-                                     "environment" where the server has several
-JoinWorld ────▶ specs                each leaf has a number, and a name: its keys with
-                                     dots between them
-Step ─────────▶ RUNNING              the first of an episode, whose actions are ignored,
-                                     and all but the last
-                TERMINATED           the last of an episode, with discount 0
-                INTERRUPTED          the last of an episode that was truncated
-Reset ────────▶ specs                settings: "seed", and what the environment is told
+CreateWorld ──▶ the world's name     settings: constructor arguments, and "environment"
+                                     if the server has several
+JoinWorld ────▶ specs                each leaf has a number, and a name: its keys
+                                     joined by dots
+Step ─────────▶ RUNNING              any step of an episode but the last; the first
+                                     step's actions are ignored
+                TERMINATED           the last step of an episode, with discount 0
+                INTERRUPTED          the last step of a truncated episode
+Reset ────────▶ specs                settings: "seed", and the options of the reset
 LeaveWorld, DestroyWorld
 ```
 
-The reward is an observation, "reward". The discount is one only where its spec is
-unusual, because a client's adaptor knows the usual one better: it has none for the
-first step of an episode. Actions that a request leaves out have their minimum, or 0.
-What cannot be done is answered by an error, after which the stream goes on.
+The reward is the observation "reward". The discount is an observation only if its spec
+is unusual: clients' adaptors handle the usual one better, because they leave it out of
+an episode's first step. Actions missing from a request have their minimum, or 0. An
+impossible request is answered with an error, and the stream continues.
 """
 
 from __future__ import annotations
@@ -77,19 +77,18 @@ __all__ = ["DmEnvRpcServer", "serve"]
 
 Result = TypeVar("Result")
 
-_GRACE = 5.0  # seconds that streams have to end when the server does
-# Streams of clients that have left, which gRPC notices a little later: who comes at
-# once finds room.
+_GRACE = 5.0  # seconds that streams have to end when the server stops
+# Room for streams of departed clients, because gRPC notices their end a little later.
 _LEAVING = 8
-# Those that are refused, and questions about its health.
+# Room for refused streams and health checks.
 _SPARE = 8
-_POLL_INTERVAL = 0.5  # seconds after which a wait looks whether the server is stopping
+_POLL_INTERVAL = 0.5  # seconds between checks whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"
-# The messages of gRPC's health service have one field each: the name of a service, and
-# a status, of which 1 is SERVING, and 2 is not.
+# The messages of gRPC's health service have one field each: a service's name, and a
+# status: 1 for SERVING, 2 for NOT_SERVING.
 _HEALTH = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
-# Further codes of google.rpc.
+# More codes of google.rpc.
 _FULL, _INTERNAL = 8, 13
 
 
@@ -107,9 +106,9 @@ class _WorldEnv(NamedTuple):
     """The environment of a world.
 
     Attributes:
-        host: Where it is from.
+        host: The object that made it.
         thread: Its thread.
-        is_kept: Whether another world may have it: it was made without arguments.
+        is_kept: Whether another world may use it later: it was made without arguments.
     """
 
     host: EnvThreads
@@ -118,17 +117,18 @@ class _WorldEnv(NamedTuple):
 
 
 class DmEnvRpcServer(Closable):
-    """A server of environments for clients of dm_env_rpc, in threads of its own.
+    """A server for dm_env_rpc's clients, in its own threads.
 
     Attributes:
         line: The protocol and the address, for people.
-        address: The host and the port, with a colon between them.
-        token: What clients must know, drawn unless given; `None` if they need not.
-        invitation: The metadata for clients that do not find a drawn token.
+        address: The address, as `"host:port"`.
+        token: The token that clients need, drawn unless given; `None` if they need
+            none.
+        invitation: The metadata for clients that cannot find a drawn token.
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
-        """Makes each environment once, for its specs, and listens."""
+        """Makes each environment once, for its specs, and starts listening."""
         require(
             "dm_env_rpc",
             needed_by="Serving by dm_env_rpc's protocol",
@@ -137,13 +137,13 @@ class DmEnvRpcServer(Closable):
         self._menu, self._options = menu, options
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
-        # Each wrong guess that waits holds one of the threads of streams.
+        # Each wrong guess holds a stream's thread while it waits.
         self._admission = Admission("dm-env-rpc", most_late=_SPARE // 2)
         self._most_streams = 2 * options.max_sessions + _LEAVING
         self._hosts: dict[str, EnvThreads] = {}
         self._codecs: dict[str, TensorCodec] = {}
         self._worlds = Worlds()
-        self._lock = threading.RLock()  # of the worlds, their timers and the streams
+        self._lock = threading.RLock()  # for the worlds, their timers and the streams
         self._timers: dict[str, threading.Timer] = {}
         self._streams: set[_AnsweredStream] = set()
         self._is_closed = False
@@ -173,15 +173,15 @@ class DmEnvRpcServer(Closable):
         )
 
     def health(self) -> list[dict[str, Any]]:
-        """Returns where it serves, and how many sessions it has."""
+        """Returns the address and the number of sessions."""
         return [{"address": self.address, "sessions": len(self._streams)}]
 
     def ended(self) -> str | None:
-        """Returns why it has ended; it ends only when it is closed."""
+        """Returns `None`: it never stops without `close`."""
         return None
 
     def close(self, reason: str = "the server is stopping") -> None:
-        """Tells clients the reason, closes their environments, and stops listening."""
+        """Sends clients the reason, closes their environments, and stops listening."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -191,7 +191,7 @@ class DmEnvRpcServer(Closable):
             streams = list(self._streams)
         for stream in streams:
             stream.end(reason)
-        # It returns as soon as all have ended.
+        # Returns as soon as all streams have ended.
         self._server.stop(_GRACE).wait(_GRACE + 5)
         self._close_hosts()
 
@@ -217,7 +217,7 @@ class DmEnvRpcServer(Closable):
             ],
             maximum_concurrent_rpcs=streams,
         )
-        # Requests are read here, so that one that is none is answered like others.
+        # Requests are parsed here, so that malformed ones are answered too.
         process = grpc.stream_stream_rpc_method_handler(self._process)
         check = grpc.unary_unary_rpc_method_handler(self._check)
         unknown = grpc.stream_stream_rpc_method_handler(self._refuse_unknown)
@@ -236,7 +236,7 @@ class DmEnvRpcServer(Closable):
             credentials = grpc.ssl_server_credentials([_key_and_cert(options)])
             return server, server.add_secure_port(address, credentials)
         except RuntimeError:
-            listener(options.host, port).close()  # This says why it cannot listen.
+            listener(options.host, port).close()  # raises with the reason
             raise
 
     def _process(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -271,10 +271,10 @@ class DmEnvRpcServer(Closable):
             context.abort(grpc.StatusCode.UNAVAILABLE, reason)
 
     def _holder_of(self, context: Any) -> Holder:
-        """Returns whose token a stream has.
+        """Returns the holder of a stream's token.
 
         Raises:
-            WrongSecretError: It has none that is valid.
+            WrongSecretError: The token is missing or not valid.
         """
         given = dict(context.invocation_metadata()).get("authorization", "")
         given = (
@@ -298,7 +298,7 @@ class DmEnvRpcServer(Closable):
         return _NOT_SERVING if self._closing.is_set() else _SERVING
 
     def _refuse_unknown(self, _: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Refuses a stream that is for another service."""
+        """Refuses a stream for another service."""
         import grpc
 
         told = f"The service here is {_SERVICE!r}, with the method 'Process'."
@@ -307,11 +307,11 @@ class DmEnvRpcServer(Closable):
         yield b""
 
     def log_refusal(self, client: str, reason: str) -> None:
-        """Logs that a client was refused what it has asked for."""
+        """Logs that a client's request was refused."""
         self._admission.refuse(client, self.hide(reason))
 
     def hide(self, text: str) -> str:
-        """Returns a message for a client without values that `--arg` has given."""
+        """Replaces the values of `--arg` in a message for a client."""
         return self._menu.hide(text)
 
     # Worlds.
@@ -324,7 +324,7 @@ class DmEnvRpcServer(Closable):
         allowed = self._options.allow_arg
         arguments = offer.check_arguments(settings, allowed)
         if seed is not None:
-            with contextlib.suppress(Refusal):  # Otherwise it is for the first reset.
+            with contextlib.suppress(Refusal):  # else an option of a reset
                 arguments |= offer.check_arguments({"seed": seed}, allowed)
                 seed = None
         host = self._hosts[offer.name]
@@ -347,7 +347,7 @@ class DmEnvRpcServer(Closable):
         return world.name
 
     def _entered(self, host: EnvThreads, arguments: dict[str, Any]) -> EnvThread:
-        """Returns an environment; where there is no room, an abandoned world goes."""
+        """Returns an environment; destroys an abandoned world if there is no room."""
         while True:
             try:
                 return host.enter(**arguments)
@@ -359,27 +359,27 @@ class DmEnvRpcServer(Closable):
                     raise
 
     def join(self, stream: object, name: str) -> World:
-        """Lets a stream play in a world."""
+        """Makes a stream the player of a world."""
         with self._lock:
             world = self._worlds.join(name, stream)
             self._watch()
             return world
 
     def leave(self, world: World) -> None:
-        """Lets the stream that plays in a world leave it."""
+        """Removes the player of a world."""
         with self._lock:
             world.player = None
             self._watch()
 
     def reset(self, name: str, settings: dict[str, Any]) -> None:
-        """Lets the next step in a world begin an episode."""
+        """Makes the next step in a world begin an episode."""
         with self._lock:
             self._worlds.find(name).reset(settings)
 
     def destroy(self, name: str) -> Future[None]:
-        """Closes the environment of a world in which no client plays.
+        """Destroys a world without a player; closes its environment.
 
-        The future is done when there is room for another.
+        The future is done when there is room for another environment.
         """
         with self._lock:
             env: _WorldEnv = self._worlds.remove(name).env
@@ -387,7 +387,7 @@ class DmEnvRpcServer(Closable):
         return env.host.leave(env.thread, keep=env.is_kept)
 
     def _watch(self) -> None:
-        """Destroys abandoned worlds after a while, unless a client joins them."""
+        """Schedules the end of abandoned worlds, unless a client joins them."""
         abandoned = {world.name for world in self._worlds.abandoned()}
         for name in self._timers.keys() - abandoned:
             self._timers.pop(name).cancel()
@@ -411,7 +411,7 @@ _END: Any = object()
 
 
 class _AnsweredStream:
-    """The requests of one client, and what they do."""
+    """Reads and answers the requests of one client."""
 
     def __init__(
         self, server: DmEnvRpcServer, requests: Iterator[bytes], client: str
@@ -420,28 +420,28 @@ class _AnsweredStream:
         self._stream = ServerStream(server.hide)
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_ended = False
-        # Because waiting for gRPC's requests cannot end after a time.
+        # A thread, because gRPC's iterator of requests has no timeout.
         threading.Thread(target=self._feed, args=(requests,), daemon=True).start()
 
     def _feed(self, requests: Iterator[bytes]) -> None:
-        # When a stream is cut off, its requests end with an exception that has no text.
+        # If a stream is cut off, its requests end with an exception without a text.
         with contextlib.suppress(Exception):
             for request in requests:
                 self._queue.put(request)
         self._queue.put(_END)
 
     def end(self, reason: str) -> None:
-        """Ends the stream, at once or after the answer that it is making."""
+        """Ends the stream, at once or after the current answer."""
         self._is_ended = True
         self._queue.put(reason)
 
     def answers(self, idle_timeout: float) -> Generator[bytes, None, str | None]:
-        """Yields the answers; returns why there are no more, if it is the server's."""
+        """Yields the answers; returns the reason if the server ends the stream."""
         while True:
             try:
                 request = self._queue.get(timeout=idle_timeout)
             except queue.Empty:
-                return f"Nothing was asked for {idle_timeout:g} s."
+                return f"There was no request for {idle_timeout:g} s."
             if request is _END:
                 return None
             if isinstance(request, str):
@@ -461,12 +461,12 @@ class _AnsweredStream:
             self._refuse(event, INVALID, str(error))
         except FullError as error:
             self._refuse(event, _FULL, str(error))
-        except BaseException as error:  # Code of an environment may raise anything.
+        except BaseException as error:  # environments may raise anything
             stream.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
         return stream.data_to_send()
 
     def _refuse(self, event: RequestEvent, code: int, reason: str) -> None:
-        """Refuses a request, with a line in the log if it was for a world."""
+        """Refuses a request, and logs it if it was for a world."""
         self._stream.refuse(code, reason)
         if isinstance(event, CreateWorld | JoinWorld):
             self._server.log_refusal(self._client, reason)
@@ -497,20 +497,20 @@ class _AnsweredStream:
                 stream.done()
 
     def _result(self, asked: Future[Result]) -> Result:
-        """Waits for an environment, as long as the server runs."""
+        """Waits for an environment while the server runs."""
         # Hot: called once per step.
         while True:
             try:
                 return asked.result(_POLL_INTERVAL)
             except FutureTimeoutError:
-                if asked.done():  # It has come by now, or the error is its own.
+                if asked.done():  # just done, or its own error
                     return asked.result()
                 if self._is_ended:
                     raise StatusError(NOT_NOW, "The server is stopping.") from None
 
 
 def _moved(env: SingleEnv, action: Any) -> tuple[TimeStep, bool]:
-    """Steps an environment; returns the time step, and whether it is cut off."""
+    """Steps an environment; returns the time step and whether it was truncated."""
     # Hot: called once per step.
     time_step = env.step(action)
     return time_step, time_step.is_last() and flags_of(time_step, env.info())[1]
@@ -520,17 +520,17 @@ _WANTED = "The metadata 'authorization' must be 'Bearer TOKEN', with the token."
 
 
 def _place_of(context: Any) -> str:
-    """Returns where a stream comes from, as the log has it."""
+    """Returns the address of a stream's client for the log."""
     kind, _, place = urllib.parse.unquote(context.peer()).partition(":")
     return escaped(place if kind in ("ipv4", "ipv6") else context.peer())
 
 
 def _key_and_cert(options: ServeOptions) -> tuple[bytes, bytes]:
-    """Returns the contents of the files that gRPC needs for TLS."""
+    """Returns the private key and the certificate for gRPC."""
     if options.cert is None:
         raise EnvkitError(
-            "dm_env_rpc needs the files of the certificate: pass cert, and key if the "
-            "private key is in a file of its own."
+            "dm_env_rpc needs the certificate as a file: pass cert, and key if the "
+            "private key is in a separate file."
         )
     with open(options.key or options.cert, "rb") as file:
         key = file.read()

@@ -37,7 +37,7 @@ __all__ = ["DmEnvRpcError", "DmEnvRpcWrapper", "load"]
 _LOGGER = logging.getLogger(__name__)
 
 _METHOD = "/dm_env_rpc.v1.Environment/Process"
-_SEEDS = 2**63  # A setting takes no larger seed.
+_SEEDS = 2**63  # the range of a setting
 
 
 class DmEnvRpcWrapper(ForeignEnvironment):
@@ -89,7 +89,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             connect_timeout: Seconds to wait for a connection.
 
         Raises:
-            DmEnvRpcError: The server cannot be reached, or has refused.
+            DmEnvRpcError: The server cannot be reached, or refuses.
         """
         require("dm_env_rpc", needed_by="DmEnvRpcWrapper", extra="dm-env-rpc")
         super().__init__(handle_auto_reset=True)
@@ -180,7 +180,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         )
 
     def _cut_off(self, reason: Exception) -> Result:
-        """Returns the end of an episode whose server has gone."""
+        """Returns the end of an episode after its server is lost."""
         _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
         spec = self._reward_spec
         reward = np.zeros(spec.shape, spec.dtype)
@@ -192,16 +192,16 @@ class DmEnvRpcWrapper(ForeignEnvironment):
 
     def _get_state(self) -> Any:
         raise NotImplementedError(
-            "The protocol of dm_env_rpc has no way to save the state of an environment."
+            "dm_env_rpc's protocol cannot save the state of an environment."
         )
 
     def _draw(self, mode: str) -> Any:
-        raise NotImplementedError("The protocol of dm_env_rpc has no pictures.")
+        raise NotImplementedError("dm_env_rpc's protocol has no pictures.")
 
     # The stream.
 
     def _join(self) -> None:
-        """Connects, makes a world unless one is named, and joins it."""
+        """Connects, creates a world unless one is named, and joins it."""
         self._close()
         self._stream = self._connect()
         self._conversation = ClientStream(self._name, self._text_length)
@@ -217,11 +217,11 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             if not isinstance(error, LostError):
                 raise
             raise DmEnvRpcError(
-                f"{self._name} let no world be joined: {error}."
+                f"{self._name} let us join no world: {error}."
             ) from error
 
     def _ask(self, request: Callable[..., bytes], *arguments: Any) -> Any:
-        """Sends a request of the conversation; returns the event of its answer."""
+        """Sends a request; returns the event of its answer."""
         # Hot: called once per step.
         if self._stream is None or self._stream.is_lost:
             raise LostError("the connection has ended")
@@ -233,7 +233,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
                 self._stream.close()
 
     def _close(self) -> None:
-        """Leaves the world, destroys it if it was made here, and disconnects."""
+        """Leaves the world, destroys it if it was created here, and disconnects."""
         stream, made = self._stream, self._made
         if stream is None:
             return
@@ -272,7 +272,7 @@ def load(address: str, **kwargs: Any) -> DmEnvRpcWrapper:
     `envkit.make("dm_env_rpc:localhost:9000")` calls this.
 
     Args:
-        address: The host and the port.
+        address: The host and port.
         **kwargs: Keyword arguments of `DmEnvRpcWrapper`.
     """
     return DmEnvRpcWrapper(address, **kwargs)
@@ -307,7 +307,7 @@ def _connected(
         channel = grpc.insecure_channel(place_of(place), options)
     try:
         grpc.channel_ready_future(channel).result(connect_timeout)
-        if token is None:  # That of a server of the same user.
+        if token is None:  # perhaps a server of the same user
             token = find("token", *place)
         metadata = None if token is None else [("authorization", f"Bearer {token}")]
         return _GrpcStream(channel, metadata, timeout)
@@ -316,8 +316,8 @@ def _connected(
         if not isinstance(error, grpc.FutureTimeoutError):
             raise
         raise DmEnvRpcError(
-            f"{server} could not be reached within {connect_timeout:g} s. Check that "
-            "it runs, the address, and whether it uses TLS."
+            f"{server} could not be reached within {connect_timeout:g} s. Check the "
+            "address, that the server runs, and whether it uses TLS."
         ) from error
 
 
@@ -331,7 +331,7 @@ class _GrpcStream:
         self.is_lost = False
         process = channel.stream_stream(_METHOD)
         stream = process(iter(self._requests.get, None), metadata=metadata)
-        # Because waiting for gRPC's answers cannot end after a time.
+        # A thread, because gRPC's iterator of answers has no timeout.
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def _read(self, stream: Any) -> None:
@@ -355,8 +355,8 @@ class _GrpcStream:
             if isinstance(answer, LostError):
                 raise answer
         except BaseException as error:
-            # After Ctrl-C, for example, an answer that comes now would be taken for
-            # that to the next request.
+            # A late answer, after Ctrl-C for example, would be taken for the answer to
+            # the next request.
             self.close()
             if not isinstance(error, queue.Empty):
                 raise

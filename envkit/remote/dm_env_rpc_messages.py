@@ -1,12 +1,12 @@
-"""The conversation of dm_env_rpc, both ends of it, without gRPC.
+"""The conversation of dm_env_rpc, both ends, without gRPC.
 
-A stream is a row of requests. Each has one answer: the message of the same name, or an
-error, after which the stream goes on. `ServerStream.receive` takes the bytes of a
-request and returns an event if its owner has to decide or to step something;
-`data_to_send` then has the bytes of the answer. `ClientStream` has a method for
+A stream is a sequence of requests. Each has one answer: the message of the same name,
+or an error, after which the stream continues. `ServerStream.receive` takes the bytes of
+a request and returns an event if the owner must decide or step something;
+`data_to_send` then returns the bytes of the answer. `ClientStream` has a method for
 each request, which returns its bytes, and `receive`, which turns the answer into an
-event. `REQUESTS` is the table of both: in which states a request is served, and which
-states may follow.
+event. `REQUESTS` is the table of both ends: the states in which a request is served,
+and the states that may follow.
 
 ```
           join_world          step: RUNNING
@@ -18,15 +18,17 @@ OUTSIDE ────────────▶ READY ────────�
 
 Rules for editing this file:
 
-1. No gRPC, sockets, threads, clocks or environments: whoever owns the stream has them,
-   and hands in bytes and decisions.
-2. A request has a row in `REQUESTS`, and a method `_read_` of its name in each end. No
-   state follows that the table does not say.
-3. What needs an environment, or a world of another stream, is an event. Nothing is read
-   until its owner has answered it: by the one method that the event names, or `refuse`.
-4. `Worlds` is shared by the streams of a server, which calls it under one lock.
-5. Any bytes in any state end in one event or one answer, and at a client in an event or
-   a `DmEnvRpcError`. tests/remote/test_dm_env_rpc_messages.py tries that.
+1. No gRPC, sockets, threads, clocks or environments: the owner of the stream has them,
+   and passes in bytes and decisions.
+2. A request has a row in `REQUESTS`, and a method `_read_` with its name in each end.
+   Only states in the table may follow.
+3. A request that needs an environment, or another stream's world, becomes an event.
+   Nothing is read until the owner has answered it: with the one method that the event
+   names, or with `refuse`.
+4. The streams of a server share one `Worlds`, which is called under a lock.
+5. Any bytes in any state lead to one event or one answer, and at a client to an event
+or
+   a `DmEnvRpcError`. tests/remote/test_dm_env_rpc_messages.py checks this.
 """
 
 from __future__ import annotations
@@ -69,25 +71,25 @@ __all__ = [
     "Worlds",
 ]
 
-# Further codes of google.rpc.
+# More codes of google.rpc.
 NOT_NOW, _UNKNOWN = 9, 12
 
 
 class DmEnvRpcError(PeerError, RuntimeError):
-    """A server of dm_env_rpc cannot be reached, or has refused what it was asked.
+    """A dm_env_rpc server cannot be reached, or has refused a request.
 
     Attributes:
-        code: The code of the server's answer, of `google.rpc`; 0 where there was none.
+        code: The `google.rpc` code of the server's answer; 0 if there was no answer.
     """
 
     code: int = 0
 
 
 class WorldState(enum.Enum):
-    """Where a stream is."""
+    """The state of a stream."""
 
-    OUTSIDE = "outside"  # It has joined no world.
-    READY = "ready"  # The next step begins an episode.
+    OUTSIDE = "outside"  # it has joined no world
+    READY = "ready"  # the next step begins an episode
     PLAYING = "playing"
 
 
@@ -105,22 +107,22 @@ REQUESTS: dict[str, _Row] = {
 }
 
 
-# The worlds of a server.
+# A server's worlds.
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class World:
-    """An environment by a name, and where its episode stands.
+    """A named environment, and the state of its episode.
 
     Attributes:
         name: The name.
-        codec: Its specs and values on the wire.
-        env: The environment, which is the owner's.
-        creator: The stream that has made it, as long as that is open.
+        codec: Converts its specs and values to the wire.
+        env: The environment, in any form that the owner chooses.
+        creator: The stream that created it, while that stream is open.
         player: The stream that has joined it.
-        state: `READY`, or `PLAYING`.
+        state: `READY` or `PLAYING`.
         seed: The seed of the next reset.
-        options: What the environment is told at the next reset.
+        options: The options of the next reset.
     """
 
     name: str
@@ -133,10 +135,10 @@ class World:
     options: dict[str, Any] | None = None
 
     def reset(self, settings: dict[str, Any]) -> None:
-        """Lets the next step begin an episode.
+        """Makes the next step begin an episode.
 
         Raises:
-            StatusError: The setting "seed" is none.
+            StatusError: The setting "seed" is no seed.
         """
         settings = dict(settings)
         seed = settings.pop("seed", None)
@@ -149,19 +151,19 @@ class World:
 
 
 class Worlds:
-    """The worlds of a server by name; a stream can be any object.
+    """A server's worlds by name; a stream can be any object.
 
     Example:
         >>> worlds = Worlds()
         >>> made = worlds.add("Catch", codec=None, env=None, creator="a client")
         >>> worlds.join("Catch-1", "another") is made, worlds.remove("Catch-1")
         Traceback (most recent call last):
-        envkit.remote.dm_env_rpc_tensors.StatusError: The world 'Catch-1' is being \
-played in. LeaveWorld comes first.
+        envkit.remote.dm_env_rpc_tensors.StatusError: The world 'Catch-1' has a \
+player. LeaveWorld comes first.
     """
 
     def __init__(self) -> None:
-        """Begins without one."""
+        """Starts without worlds."""
         self._worlds: dict[str, World] = {}
         self._numbers = itertools.count(1)
 
@@ -169,13 +171,13 @@ played in. LeaveWorld comes first.
         return iter(self._worlds.values())
 
     def add(self, name: str, *, codec: Any, env: Any, creator: object) -> World:
-        """Makes a world, whose name begins with another."""
+        """Creates a world; its name begins with `name`."""
         world = World(f"{name}-{next(self._numbers)}", codec, env, creator)
         self._worlds[world.name] = world
         return world
 
     def find(self, name: str) -> World:
-        """Returns the world of that name."""
+        """Returns the world with a name."""
         if name not in self._worlds:
             raise StatusError(
                 NOT_FOUND, f"There is no world {name[:80]!r}. CreateWorld makes one."
@@ -183,7 +185,7 @@ played in. LeaveWorld comes first.
         return self._worlds[name]
 
     def join(self, name: str, stream: object) -> World:
-        """Lets a stream play in a world; its episode begins anew."""
+        """Makes a stream the player of a world; the next step begins an episode."""
         world = self.find(name)
         if world.player is not None:
             raise StatusError(
@@ -194,27 +196,27 @@ played in. LeaveWorld comes first.
         return world
 
     def remove(self, name: str) -> World:
-        """Removes a world in which no stream plays, and returns it."""
+        """Removes and returns a world without a player."""
         world = self.find(name)
         if world.player is not None:
             raise StatusError(
                 NOT_NOW,
-                f"The world {name!r} is being played in. LeaveWorld comes first.",
+                f"The world {name!r} has a player. LeaveWorld comes first.",
             )
         return self._worlds.pop(name)
 
     def forget(self, stream: object) -> None:
-        """Lets a stream go that has ended: it plays in no world, and has made none."""
+        """Removes an ended stream as the player and creator of worlds."""
         for world in self:
             world.player = None if world.player is stream else world.player
             world.creator = None if world.creator is stream else world.creator
 
     def abandoned(self) -> list[World]:
-        """Lists the worlds that no stream has made or joined, the oldest first."""
+        """Lists the worlds without a creator and a player, the oldest first."""
         return [world for world in self if world.player is world.creator is None]
 
 
-# The events of a server.
+# The server's events.
 
 
 class CreateWorld(NamedTuple):
@@ -230,7 +232,7 @@ class JoinWorld(NamedTuple):
 
 
 class BeginEpisode(NamedTuple):
-    """The environment is to be reset: `stepped` is due."""
+    """The environment must be reset: `stepped` is due."""
 
     world: World
     seed: int | None
@@ -238,27 +240,27 @@ class BeginEpisode(NamedTuple):
 
 
 class ApplyAction(NamedTuple):
-    """The environment is to be stepped: `stepped` is due."""
+    """The environment must be stepped: `stepped` is due."""
 
     world: World
     action: Any
 
 
 class ResetWorld(NamedTuple):
-    """A world is to begin an episode, whoever plays there: `done` is due."""
+    """A world must begin an episode, whoever plays there: `done` is due."""
 
     name: str
     settings: dict[str, Any]
 
 
 class LeaveWorld(NamedTuple):
-    """A client plays in a world no more: `done` is due."""
+    """A client leaves a world: `done` is due."""
 
     world: World
 
 
 class DestroyWorld(NamedTuple):
-    """A world is to go: `done` is due."""
+    """A world must be destroyed: `done` is due."""
 
     name: str
 
@@ -275,7 +277,7 @@ RequestEvent = (
 
 
 class ServerStream:
-    """A server's end of one stream.
+    """The server's end of a stream.
 
     Attributes:
         world: The world that the client has joined.
@@ -292,27 +294,27 @@ class ServerStream:
     """
 
     def __init__(self, hide: Callable[[str], str] = str) -> None:
-        """Begins outside of any world.
+        """Starts outside any world.
 
         Args:
-            hide: Takes out of an error's text what is no client's to know.
+            hide: Removes secrets of the server from an error's text.
         """
         from dm_env_rpc.v1 import dm_env_rpc_pb2
 
         self._messages = dm_env_rpc_pb2
         self._hide = hide
         self._asked: str | None = None  # the request that waits for the owner
-        self._requested: Any = ()  # the observations that a step has asked for
+        self._requested: Any = ()  # the observations that a step requests
         self._out = b""
         self.world: World | None = None
 
     @property
     def state(self) -> WorldState:
-        """Where the client is; in a world, that is where the world is."""
+        """The client's state; inside a world, the world's state."""
         return WorldState.OUTSIDE if self.world is None else self.world.state
 
     def receive(self, data: bytes) -> RequestEvent | None:
-        """Reads a request; returns an event if the owner has to answer it."""
+        """Reads a request; returns an event if the owner must answer it."""
         # Hot: called once per step.
         from google.protobuf.message import DecodeError
 
@@ -352,7 +354,7 @@ class ServerStream:
             )
         return f"{kind.capitalize()} comes after JoinWorld."
 
-    # What each request is.
+    # The requests.
 
     def _read_create_world(self, request: Any) -> RequestEvent:
         return CreateWorld(read_settings(request.settings))
@@ -373,7 +375,7 @@ class ServerStream:
         if world.state is WorldState.PLAYING:
             return ApplyAction(world, world.codec.action(request.actions))
         event = BeginEpisode(world, world.seed, world.options)
-        # Before the environment answers, so that a ResetWorld meanwhile counts.
+        # Set before the environment answers, so that a ResetWorld meanwhile counts.
         world.seed = world.options = None
         world.state = WorldState.PLAYING
         return event
@@ -401,7 +403,7 @@ class ServerStream:
         assert self.world is not None  # as the table says
         return self.world
 
-    # What the owner decides.
+    # The owner's decisions.
 
     def created(self, name: str) -> None:
         """Answers `CreateWorld` with the name of the world."""
@@ -416,8 +418,8 @@ class ServerStream:
         """Answers `BeginEpisode` and `ApplyAction`.
 
         Args:
-            time_step: What the environment has returned.
-            truncated: Whether it has been cut off, if it is a `LAST`.
+            time_step: The environment's time step.
+            truncated: Whether a `LAST` is a truncation.
         """
         # Hot: called once per step.
         states = self._messages
@@ -433,7 +435,7 @@ class ServerStream:
         self._answer(("reset_world", "leave_world", "destroy_world"))
 
     def refuse(self, code: int, message: str) -> None:
-        """Answers any event with an error; an episode of which it came is over."""
+        """Answers any event with an error; the current episode is over."""
         if self._asked is None:
             raise RuntimeError("No request waits for an answer.")
         if self._asked == "step":
@@ -453,21 +455,21 @@ class ServerStream:
         self._out = response.SerializeToString()
 
     def _send_error(self, code: int, message: str) -> None:
-        # Text of the client's may have half of a surrogate pair in it.
+        # The client's text may contain a lone surrogate.
         text = self._hide(message).encode("utf-8", "replace").decode("utf-8")
         self._send("error", code=code, message=text)
 
 
-# The events of a client.
+# The client's events.
 
 
 class ReceivedStep(NamedTuple):
-    """A time step. What the server has not sent of reward and discount is `None`.
+    """A time step. A reward or discount that the server did not send is `None`.
 
     Attributes:
         is_first: Whether it is the first of its episode.
         is_last: Whether it is the last.
-        truncated: Whether it is the last because the episode was interrupted.
+        truncated: Whether it is the last one because the episode was interrupted.
     """
 
     is_first: bool
@@ -479,18 +481,18 @@ class ReceivedStep(NamedTuple):
 
 
 class ClientStream:
-    """A client's end of one stream.
+    """The client's end of a stream.
 
     Attributes:
-        state: Where it is; it stays there after an error.
-        is_broken: Whether the server has sent an answer that is none.
+        state: The current state; errors do not change it.
+        is_broken: Whether the server has sent a malformed answer.
     """
 
     def __init__(self, server: str, text_length: int | None = None) -> None:
-        """Begins outside of any world.
+        """Starts outside any world.
 
         Args:
-            server: What sentences call the other end.
+            server: The server's name in messages.
             text_length: As in `ServedTensors`.
         """
         from dm_env_rpc.v1 import dm_env_rpc_pb2
@@ -507,20 +509,20 @@ class ClientStream:
         self.is_broken = False
         self.state = WorldState.OUTSIDE
 
-    # Requests.
+    # Requests to send.
 
     def create(self, settings: Mapping[str, Any]) -> bytes:
-        """Asks for a world; the event is its name."""
+        """Requests a new world; the event is its name."""
         return self._ask("create_world", settings=settings_of(settings))
 
     def join(self, name: str, settings: Mapping[str, Any]) -> bytes:
-        """Asks to play in a world; the event has its `ServedTensors`."""
+        """Requests to play in a world; the event is its `ServedTensors`."""
         return self._ask("join_world", world_name=name, settings=settings_of(settings))
 
     def step(self, action: Any = None) -> bytes:
-        """Asks for a time step, by an action unless it begins an episode.
+        """Requests a time step, with an action unless it begins an episode.
 
-        The event is `ReceivedStep`.
+        The event is a `ReceivedStep`.
         """
         # Hot: called once per step.
         tensors = self.served
@@ -530,7 +532,7 @@ class ClientStream:
         )
 
     def reset(self, settings: Mapping[str, Any]) -> bytes:
-        """Asks for the next step to begin an episode; the event is `None`."""
+        """Requests that the next step begin an episode; the event is `None`."""
         return self._ask("reset", settings=settings_of(settings))
 
     def leave(self) -> bytes:
@@ -538,7 +540,7 @@ class ClientStream:
         return self._ask("leave_world")
 
     def destroy(self, name: str) -> bytes:
-        """Asks for a world to go; the event is `None`."""
+        """Requests the end of a world; the event is `None`."""
         return self._ask("destroy_world", world_name=name)
 
     def _ask(self, kind: str, **fields: Any) -> bytes:
@@ -556,8 +558,8 @@ class ClientStream:
         """Reads the answer to the last request, and returns its event.
 
         Raises:
-            DmEnvRpcError: It is an error, or no answer to it at all, after which
-                nothing can be asked any more.
+            DmEnvRpcError: It is an error, or malformed. After a malformed answer no
+                more requests are possible.
         """
         # Hot: called once per step.
         from google.protobuf.message import DecodeError
@@ -571,12 +573,12 @@ class ClientStream:
             if found == "error":
                 raise self._refused(answer.error)
             if found != kind:
-                raise StatusError(INVALID, f"it answers {found}, and not {kind}.")
+                raise StatusError(INVALID, f"it answers {found}, not {kind}.")
             return getattr(self, f"_read_{kind}")(getattr(answer, kind))
         except (DecodeError, StatusError) as error:
             self.is_broken = True
             raise DmEnvRpcError(
-                f"{self._server} sent an answer that is none: {error!s:.300}"
+                f"{self._server} sent a malformed answer: {error!s:.300}"
             ) from error
 
     def _refused(self, status: Any) -> DmEnvRpcError:
@@ -586,7 +588,7 @@ class ClientStream:
 
     @property
     def served(self) -> ServedTensors:
-        """The specs and values of the world that is joined."""
+        """The specs and values of the joined world."""
         if self._tensors is None:
             raise RuntimeError("No world is joined.")
         return self._tensors
@@ -623,4 +625,4 @@ class ClientStream:
         self._tensors, self.state = None, WorldState.OUTSIDE
 
     def _read_destroy_world(self, answer: Any) -> None:
-        """Has nothing in it."""
+        """Reads an empty answer."""

@@ -1,11 +1,11 @@
-"""Specs, values and settings in the tensors of dm_env_rpc, for both ends of it.
+"""Converts specs, values and settings to dm_env_rpc's tensors and back, for both ends.
 
-Each leaf of an action or an observation has a number, from 1, and a name: its keys with
-dots between them; a single array is "action" or "observation". The reward is an
-observation, and the discount where its spec is unusual.
+Each leaf of an action or an observation has a number, from 1, and a name: its keys
+joined by dots; a single array is "action" or "observation". The reward is an
+observation, and so is the discount if its spec is unusual.
 
-`TensorCodec` makes tensors of an environment's specs, and checks actions against them.
-`ServedTensors` is the other end: what the specs of a server mean.
+`TensorCodec` is the server's end: it converts an environment's values, and checks
+actions. `ServedTensors` is the client's end: it interprets a server's specs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "settings_of",
 ]
 
-# Bytes of a request beside the actions of a step: settings, names.
+# Bytes of a request beside a step's actions: settings, names.
 _LEAST_REQUEST = 1 << 16
 _NUMBER, _OBJECT = 12, 1 << 20
 _WIDER = {"int16": "int32", "uint16": "uint32", "float16": "float32"}
@@ -44,7 +44,7 @@ INVALID, NOT_FOUND = 3, 5
 
 
 class StatusError(Exception):
-    """An error of the protocol: a code of `google.rpc`, and what is wrong."""
+    """An error of the protocol: a code of `google.rpc`, and a message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -52,13 +52,13 @@ class StatusError(Exception):
 
 
 class _TensorLeaf(NamedTuple):
-    """One array of an action or an observation, on the wire.
+    """An array of an action or an observation on the wire.
 
     Attributes:
-        name: Its keys, with dots between them.
-        spec: The spec of envkit.
-        dtype: The dtype on the wire; text is `str`.
-        default: The value of an action that is left out.
+        name: Its keys, joined by dots.
+        spec: Its spec.
+        dtype: The dtype on the wire; `str` for text.
+        default: The value of a missing action.
     """
 
     name: str
@@ -68,7 +68,7 @@ class _TensorLeaf(NamedTuple):
 
 
 def _leaves(spec: NestedSpec, root: str) -> list[_TensorLeaf]:
-    """Returns the leaves of a nest, in its order.
+    """Returns the leaves of a nest in order.
 
     Raises:
         SpecError: The protocol has no form for one of them.
@@ -80,7 +80,7 @@ def _leaves(spec: NestedSpec, root: str) -> list[_TensorLeaf]:
 
 
 def _keys(spec: NestedSpec) -> Iterator[tuple[str, ...]]:
-    """Yields the keys that lead to each leaf, in the order of flattening."""
+    """Yields the keys of each leaf, in the order of flattening."""
     if isinstance(spec, ArraySpec):
         yield ()
         return
@@ -117,8 +117,8 @@ def _leaf(name: str, spec: ArraySpec, root: str) -> _TensorLeaf:
         )
     if root == "observation" and name in ("reward", "discount"):
         raise SpecError(
-            f"dm_env_rpc has a meaning of its own for {name!r}, so an observation "
-            "cannot be called that. Rename it."
+            f"dm_env_rpc reserves the name {name!r}, so an observation must have "
+            "another one. Rename it."
         )
     if isinstance(spec, ObjectSpec):
         default: Array = np.full(spec.shape, "", object)
@@ -130,7 +130,7 @@ def _leaf(name: str, spec: ArraySpec, root: str) -> _TensorLeaf:
 
 
 class TensorCodec:
-    """What the specs of an environment are in dm_env_rpc, and values in its tensors."""
+    """Converts an environment's specs and values to dm_env_rpc's."""
 
     def __init__(self, spec: Any) -> None:
         from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
@@ -138,8 +138,8 @@ class TensorCodec:
         self._tensors = tensor_utils
         if not isinstance(spec.reward, ArraySpec):
             raise SpecError(
-                "dm_env_rpc has one array as the reward, and the reward of the "
-                "environment is a nest. Wrap it so that the reward is an array."
+                "dm_env_rpc's reward is one array, and the environment's reward is a "
+                "nest. Wrap it so that the reward is an array."
             )
         self._action = nest.Structure(spec.action)
         self._observation = nest.Structure(spec.observation)
@@ -159,7 +159,7 @@ class TensorCodec:
         )
 
     def check_requested(self, numbers: Sequence[int]) -> None:
-        """Refuses numbers that no observation has."""
+        """Refuses numbers of unknown observations."""
         for number in numbers:
             if number not in self._observed:
                 known = ", ".join(map(str, self._observed))
@@ -169,10 +169,10 @@ class TensorCodec:
                 )
 
     def action(self, tensors: Mapping[int, Any]) -> NestedArray:
-        """Returns the action that a request has.
+        """Returns the action in a request.
 
         Raises:
-            StatusError: It does not fit.
+            StatusError: It does not fit the specs.
         """
         # Hot: called once per step.
         for number in tensors:
@@ -202,7 +202,7 @@ class TensorCodec:
         if longest is not None and any(len(text) > longest for text in values.flat):
             raise StatusError(
                 INVALID,
-                f"The action {leaf.name!r} must have {longest} characters at most.",
+                f"The action {leaf.name!r} must have at most {longest} characters.",
             )
         try:
             if spec.dtype != leaf.dtype and spec.dtype.kind in "iuf":
@@ -215,7 +215,7 @@ class TensorCodec:
     def observations(
         self, time_step: TimeStep, numbers: Sequence[int]
     ) -> dict[int, Any]:
-        """Returns the tensors of the observations that are asked for."""
+        """Returns the tensors of the requested observations."""
         # Hot: called once per step.
         values = [*self._observation.flatten(time_step.observation), time_step.reward]
         if self._has_discount:
@@ -228,7 +228,7 @@ class TensorCodec:
 
 
 def _widened(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec:
-    """Returns what a spec allows, as a spec of a wider dtype."""
+    """Returns a spec with a wider dtype that allows the same values."""
     limits: Any = np.finfo if spec.dtype.kind == "f" else np.iinfo
     low, high = limits(spec.dtype).min, limits(spec.dtype).max
     if isinstance(spec, BoundedArraySpec):
@@ -262,7 +262,7 @@ def _array_of(
     if not fits or open_sizes > 1 or len(values) not in (1, size):
         raise StatusError(
             INVALID,
-            f"{what} must have the shape {shape}, of which one size may be -1, and "
+            f"{what} must have the shape {shape}, with -1 for at most one size, and "
             f"{size} values, or one for all; got the shape {given!s:.80} and "
             f"{len(getattr(tensor, payload).array)} values.",
         )
@@ -273,7 +273,7 @@ def _array_of(
 
 
 def _size_of(leaf: _TensorLeaf) -> int:
-    """Returns how many bytes an action takes at most."""
+    """Returns the maximum size of an action in bytes."""
     letters = 0
     if leaf.spec.dtype.kind == "O":
         letters = _OBJECT
@@ -300,9 +300,10 @@ def _tensor_specs(leaves: Mapping[int, _TensorLeaf]) -> dict[int, Any]:
 
 
 def _bounds(leaf: _TensorLeaf) -> tuple[Array | None, Array | None]:
-    """Returns the bounds of a leaf, `None` for one that its dtype has anyway.
+    """Returns the bounds of a leaf; `None` for a bound that the dtype implies.
 
-    They are one number, or as many as the array has: the protocol knows no other.
+    A bound is one number, or one for each element, because the protocol has no other
+    form.
     """
     spec = leaf.spec
     if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iuf":
@@ -325,27 +326,27 @@ def _bounds(leaf: _TensorLeaf) -> tuple[Array | None, Array | None]:
 
 
 class ServedTensors:
-    """The actions and observations of a server, as nests of arrays.
+    """Converts a server's actions and observations to nests of arrays and back.
 
     Attributes:
-        specs: The specs as the server has sent them.
+        specs: The specs as the server sent them.
         requested: The numbers of all observations.
         action_spec: The specs of actions.
-        observation_spec: Those of observations.
-        reward_spec: That of the reward, the usual one if the server sends none.
-        discount_spec: That of the discount, likewise.
+        observation_spec: The specs of observations.
+        reward_spec: The spec of the reward, by default the usual one.
+        discount_spec: The spec of the discount, by default the usual one.
     """
 
     def __init__(self, specs: Any, text_length: int | None = None) -> None:
-        """Reads the specs of a server.
+        """Reads a server's specs.
 
         Args:
             specs: An `ActionObservationSpecs`.
-            text_length: The maximal length of texts, which are then arrays of a fixed
-                width; otherwise they are objects of any length.
+            text_length: The maximum length of texts, which then become arrays of a
+                fixed width. By default they are objects of any length.
 
         Raises:
-            StatusError: They are not to be understood.
+            StatusError: The specs are malformed.
         """
         from dm_env_rpc.v1 import dm_env_flatten_utils, tensor_utils
 
@@ -365,7 +366,7 @@ class ServedTensors:
             self.action_spec = self._nested(acted, self._acts_by_one)
             self.observation_spec = self._nested(seen, self._shows_one)
         except (TypeError, ValueError) as error:
-            raise StatusError(INVALID, f"its specs are none: {error}") from error
+            raise StatusError(INVALID, f"its specs are malformed: {error}") from error
         self.requested = sorted(number for number, _ in self._observations.values())
 
     def _nested(self, values: dict[str, Any], is_one: bool) -> Any:
@@ -385,9 +386,9 @@ class ServedTensors:
         return tensors
 
     def values(self, tensors: Mapping[int, Any]) -> tuple[Any, Any, Any]:
-        """Returns the observation, the reward and the discount of a time step.
+        """Returns the observation, reward and discount of a time step.
 
-        A reward or a discount that the server does not send is `None`.
+        A reward or discount that the server does not send is `None`.
 
         Raises:
             StatusError: An observation is missing, or does not fit.
@@ -408,7 +409,7 @@ class ServedTensors:
 def _by_name(
     specs: Mapping[int, Any], text_length: int | None
 ) -> dict[str, tuple[int, _TensorLeaf]]:
-    """Returns numbers and leaves by their names, in the order of the numbers."""
+    """Returns numbers and leaves by name, in the order of the numbers."""
     found = {}
     for number in sorted(specs):
         spec = specs[number]
@@ -443,16 +444,16 @@ def _narrowed(spec: ArraySpec) -> ArraySpec:
         return spec
     if not isinstance(spec, BoundedArraySpec):
         return ArraySpec(spec.shape, np.float32, spec.name)
-    with np.errstate(over="ignore"):  # A bound beyond float32 is none.
+    with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
         low, high = np.float32(spec.minimum), np.float32(spec.maximum)
     return BoundedArraySpec(spec.shape, np.float32, low, high, spec.name)
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as tensors; a nested one has a name with dots.
+    """Returns settings as tensors; nested ones get names with dots.
 
     Raises:
-        ValueError: There is no tensor for a value.
+        ValueError: A value cannot be a tensor.
     """
     from dm_env_rpc.v1 import dm_env_flatten_utils, dm_env_rpc_pb2, tensor_utils
 
@@ -466,7 +467,7 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_settings(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as Python's values: numbers, texts and lists.
+    """Returns settings as Python values: numbers, texts and lists.
 
     Raises:
         StatusError: A tensor has other values, or they do not fit its shape.

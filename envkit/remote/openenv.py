@@ -1,11 +1,11 @@
-"""OpenEnv's protocol, as a server: `envkit serve TARGET --openenv`.
+"""Serves OpenEnv's protocol: `envkit serve TARGET --openenv`.
 
-`openenv_messages` has the messages and their states; here are the sockets and threads
-around them. `OpenEnvServer` listens and lets clients in. Each environment is a `Site`,
-where a WebSocket is a session, and a request by HTTP one of a single message. Either
-has an environment of its own, in a thread of its own.
+`openenv_messages` defines the messages and states; this module adds sockets and
+threads. `OpenEnvServer` listens and admits clients. Each served environment is a
+`Site`. A WebSocket is a session there, and an HTTP request is a session of one message;
+each session has its own environment in its own thread.
 
-OpenEnv's own package is not needed here, nor imported.
+OpenEnv's own package is neither needed nor imported.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ __all__ = ["OpenEnvServer", "Site", "serve"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# What the log calls a client, in the scope of its requests.
+# The key in a request's scope for the client's name in the log.
 _CLIENT = "envkit.client"
-# Seconds that connections have to end when the server does, and that an environment has
-# to close when its client has left.
+# Seconds that connections have to end when the server stops, and that an environment
+# has to close when its client has left.
 _GRACE = 2
-_BODY_PATIENCE = 60  # seconds that the body of a request may take
-_STANDARD = "1.0.0"  # of OpenEnv's endpoints, as their validator reads it
+_BODY_PATIENCE = 60  # seconds for the body of a request
+_STANDARD = "1.0.0"  # the version of OpenEnv's endpoints, for their validator
 _HEALTHY = {"status": "healthy"}
 _STOPPING = "The server is stopping."
-# A request that has no body, and those that need none.
+# The request without a body, and those whose body is optional.
 _VERBS = {"splits": ["GET"], "state": ["GET", "POST"]}
 
 
@@ -84,18 +84,19 @@ def serve(menu: Menu, options: ServeOptions) -> OpenEnvServer:
 
 
 class OpenEnvServer(Closable):
-    """A server for OpenEnv's clients, in a thread of its own.
+    """A server for OpenEnv's clients, in its own thread.
 
     Attributes:
         line: The protocol and the address, for people.
-        url: The address that clients take; of several environments each is below it,
-            at its name.
-        token: What clients must know, drawn unless given; `None` if they need not.
-        invitation: The address for clients that do not find a drawn token.
+        url: The address for clients. If there are several environments, each has its
+            name appended.
+        token: The token that clients need, drawn unless given; `None` if they need
+            none.
+        invitation: The address for clients that cannot find a drawn token.
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
-        """Makes an environment of each kind, for its specs, and listens."""
+        """Makes each environment once, for its specs, and starts listening."""
         for package in ("starlette", "uvicorn", "websockets"):
             needed_by = "Serving by OpenEnv's protocol"
             require(package, needed_by=needed_by, extra="openenv")
@@ -138,18 +139,18 @@ class OpenEnvServer(Closable):
         )
 
     def health(self) -> list[dict[str, Any]]:
-        """Returns where it serves, and how many sessions it has."""
+        """Returns the address and the number of sessions."""
         sessions = sum(site.sessions for site in self._sites)
         return [{"address": self.url, "sessions": sessions}]
 
     def ended(self) -> str | None:
-        """Returns why it has ended, `None` as long as it serves."""
+        """Returns why it stopped; `None` while it serves."""
         if self._thread.is_alive() or self._is_closing:
             return None
         return self._reason or "it has stopped"
 
     def close(self, reason: str = "the server is stopping") -> None:
-        """Tells clients the reason, closes their environments, and stops listening."""
+        """Sends clients the reason, closes their environments, and stops listening."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -193,7 +194,7 @@ class OpenEnvServer(Closable):
             _LOGGER.exception("The server for OpenEnv has ended")
 
     def _end_sessions(self, reason: str) -> None:
-        """Ends all sessions; waits until clients have been told, for a moment."""
+        """Ends all sessions; waits briefly for clients to receive the reason."""
         if self._loop is None or not self._thread.is_alive():
             return
 
@@ -202,7 +203,7 @@ class OpenEnvServer(Closable):
             if ends:
                 await asyncio.wait(ends, timeout=_GRACE)
 
-        # Before uvicorn ends the connections itself, without a reason.
+        # Before uvicorn ends the connections without a reason.
         ending = asyncio.run_coroutine_threadsafe(end(), self._loop)
         with contextlib.suppress(FutureTimeoutError):
             ending.result(2 * _GRACE)
@@ -214,7 +215,7 @@ class OpenEnvServer(Closable):
 
         async def nothing_there(request: Any, _: Any) -> Any:
             places = ", ".join(f"/{site.offer.name}" for site in self._sites)
-            told = f"Nothing is at {request.url.path[:80]}."
+            told = f"There is nothing at {request.url.path[:80]}."
             if len(self._sites) > 1:
                 told += f" The environments are at {places}."
             self._admission.refuse(place_of(request.client), told)
@@ -236,7 +237,7 @@ class OpenEnvServer(Closable):
         return _sending_safely(self._guarded(app))
 
     def _guarded(self, app: Any) -> Any:
-        """Returns the application for those who may use it, with lines in the log."""
+        """Returns the application with access control and log lines."""
         from starlette.datastructures import Headers
         from starlette.responses import JSONResponse, Response
 
@@ -283,10 +284,10 @@ class OpenEnvServer(Closable):
         return guarded
 
     def _holder_of(self, headers: Any) -> Holder:
-        """Returns whose token a request has.
+        """Returns the holder of a request's token.
 
         Raises:
-            WrongSecretError: It has none that is valid.
+            WrongSecretError: The token is missing or not valid.
         """
         given = _token_in(headers)
         if given is None:
@@ -294,13 +295,13 @@ class OpenEnvServer(Closable):
         return self._secret.holder_of(lambda token: hmac.compare_digest(given, token))
 
     def _refusing(self, protocol: Any) -> Any:
-        """Returns uvicorn's protocol with a line in the log for what is not HTTP."""
+        """Returns uvicorn's protocol, which then logs data that is not HTTP."""
         admission = self._admission
 
         class Refusing(protocol):  # type: ignore[misc]  # a class of uvicorn's
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
-                # Its own line has no address.
+                # uvicorn's own line has no address.
                 self.logger = _UVICORN
 
             def send_400_response(self, message: str) -> None:
@@ -312,7 +313,7 @@ class OpenEnvServer(Closable):
 
 _JSON = "application/json"
 _WANTED = (
-    "The header 'Authorization: Bearer TOKEN' must have the token, or the address: "
+    "The header 'Authorization: Bearer TOKEN' or the address must have the token: "
     "http://token:TOKEN@HOST:PORT."
 )
 _UVICORN = logging.getLogger(f"{__name__}.uvicorn")
@@ -320,16 +321,16 @@ _UVICORN.addFilter(lambda record: "Invalid HTTP request" not in record.getMessag
 
 
 def _sending_safely(app: Any) -> Any:
-    """Returns the application without errors for requests that broke the protocol."""
+    """Returns the application without tracebacks for broken requests."""
 
     async def sending(scope: Any, receive: Any, send: Any) -> None:
         async def send_safely(message: Any) -> None:
             try:
                 await send(message)
             except Exception:
-                # uvicorn has answered such a request itself, and then takes no answer.
-                # It says so in the log, so a traceback for each is too much.
-                _LOGGER.debug("an answer was not taken", exc_info=True)
+                # uvicorn has answered the broken request itself and logged it, so this
+                # answer comes too late, and a traceback would be noise.
+                _LOGGER.debug("an answer came too late", exc_info=True)
 
         await app(scope, receive, send_safely if scope["type"] == "http" else send)
 
@@ -337,7 +338,7 @@ def _sending_safely(app: Any) -> Any:
 
 
 async def _refuse(refusal: Any, scope: Any, receive: Any, send: Any) -> None:
-    """Sends a refusal, to a client that asks for a WebSocket as well."""
+    """Sends a refusal, even to a client that asks for a WebSocket."""
     from starlette.websockets import WebSocket
 
     if scope["type"] == "websocket":
@@ -349,7 +350,7 @@ async def _refuse(refusal: Any, scope: Any, receive: Any, send: Any) -> None:
 
 
 def _no_json(headers: Any) -> str | None:
-    """Returns why a body is not taken; a request without one needs no type."""
+    """Returns why a body is refused, or `None`; a request without one needs no type."""
     kind = headers.get("content-type", "")
     has_body = (
         "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
@@ -362,10 +363,10 @@ def _no_json(headers: Any) -> str | None:
 def _token_in(headers: Any) -> bytes | None:
     """Returns the token in the header `Authorization`; `None` if there is none.
 
-    OpenEnv's own client sends no header of its users', but their address may have a
-    name and a password, which become one of the scheme `Basic`: the password is it.
-    A browser adds that header to the requests of other sites' pages, too, which name
-    their site.
+    Users of OpenEnv's client cannot set headers, but a name and a password in their
+    address become a header of the scheme `Basic`; the token is its password. Browsers
+    add that header to requests from other sites' pages too, but these also name their
+    site.
     """
     header: str = headers.get("authorization", "")
     scheme, _, value = header.partition(" ")
@@ -375,12 +376,12 @@ def _token_in(headers: Any) -> bytes | None:
         return None
     try:
         return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
-    except ValueError:  # binascii.Error is one, too.
+    except ValueError:  # also binascii.Error
         return None
 
 
 class Site:
-    """One environment that clients of OpenEnv find at an address.
+    """An environment that OpenEnv's clients find at an address.
 
     Attributes:
         offer: The environment.
@@ -391,14 +392,14 @@ class Site:
     def __init__(
         self, offer: Offer, options: ServeOptions, admission: Admission
     ) -> None:
-        """Makes an environment, for its specs."""
+        """Makes an environment for its specs."""
         self._admission = admission
         self.offer = offer
         self.is_closing = False
         self._options = options
         self._envs = EnvThreads(offer, most=options.max_sessions)
         self._connections: set[_TimedWebSocket] = set()
-        # Bodies of requests that have not come yet.
+        # Request bodies that have not arrived yet.
         self._reading: set[asyncio.Task[bytes]] = set()
         try:
             self.forms = Forms(self._envs.env_spec, offer.name)
@@ -407,14 +408,14 @@ class Site:
             raise
 
     def end(self, reason: str) -> list[asyncio.Task[None]]:
-        """Begins to tell all clients why their sessions end; in the server's loop."""
+        """Starts sending the reason to all clients; call it in the server's loop."""
         for reading in self._reading:
             reading.cancel()
         return [connection.end(reason) for connection in self._connections]
 
     @property
     def sessions(self) -> int:
-        """How many clients have an environment."""
+        """The number of clients that have an environment."""
         return len(self._connections)
 
     def close(self) -> None:
@@ -422,7 +423,7 @@ class Site:
         self._envs.close()
 
     def routes(self) -> list[Any]:
-        """Returns what Starlette needs to serve the environment at one address."""
+        """Returns Starlette's routes for the environment."""
         from starlette.routing import Route, WebSocketRoute
 
         def asked(kind: str, path: str) -> Any:
@@ -439,7 +440,7 @@ class Site:
             _fixed("/list_environments", [self.offer.name]),
             Route("/schema", self._schema),
             *(asked(kind, f"/{kind}") for kind in kinds),
-            # Among several environments, the name is a part of the address already.
+            # If there are several environments, the address already contains the name.
             *(asked(kind, f"/{{env_name:path}}/{kind}") for kind in TASKS),
             WebSocketRoute("/ws", self._converse),
         ]
@@ -479,7 +480,7 @@ class Site:
         return ServedSession(self.forms, _new_id, self.offer.hide, alone=alone)
 
     async def _answer(self, kind: str, request: Any) -> Any:
-        """Answers a request by HTTP."""
+        """Answers an HTTP request."""
         from starlette.responses import Response
 
         session = self._session(alone=True)
@@ -503,7 +504,7 @@ class Site:
         return Response(answer.body, answer.status, media_type=_JSON)
 
     async def _body(self, request: Any) -> bytes:
-        """Returns the body of a request; its size and its time are limited."""
+        """Returns the body of a request, within limits on size and time."""
         from starlette.requests import ClientDisconnect
 
         reading = asyncio.ensure_future(self._bytes_of(request))
@@ -521,12 +522,12 @@ class Site:
             self._reading.discard(reading)
 
     def _log_refusal(self, request: Any, reason: str) -> None:
-        """Logs that the client of a request or a WebSocket is refused."""
+        """Logs that a request or a WebSocket was refused."""
         place = place_of(request.client)
         self._admission.refuse(place, reason, request.scope.get(_CLIENT, ""))
 
     def _given_up(self, request: Any, code: str, what: str) -> MessageError:
-        """Returns the error for a request that does not come, and logs it."""
+        """Returns and logs the error for a request whose body does not arrive."""
         asked = f"its {request.method} {request.url.path[:80]!a}"
         self._log_refusal(request, f"{asked} {what}")
         return MessageError(code, f"The request {what}.")
@@ -537,12 +538,12 @@ class Site:
         async for part in request.stream():
             body += part
             if len(body) > limit:
-                message = f"The body must have {limit} bytes at most."
+                message = f"The body must have at most {limit} bytes."
                 raise MessageError("TOO_LARGE", message)
         return body
 
     async def _converse(self, websocket: Any) -> None:
-        """Answers the messages of a client until it leaves."""
+        """Answers a client's messages until it leaves."""
         session = self._session()
         connection = _TimedWebSocket(websocket, session, self._options.idle_timeout)
         await websocket.accept()
@@ -573,7 +574,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def _environment(self, session: ServedSession) -> AsyncIterator[EnvThread]:
-        """Has an environment for a session, as long as it lasts.
+        """Holds an environment for the duration of a session.
 
         Raises:
             MessageError: There is no room for it, or it cannot be made.
@@ -597,11 +598,11 @@ class Site:
             await self._leave(env, keep=keep)
 
     async def _leave(self, env: EnvThread, *, keep: bool) -> None:
-        """Takes the environment back; waits for a moment until it is closed."""
+        """Takes back the environment; waits briefly for it to close."""
         left = asyncio.wrap_future(self._envs.leave(env, keep=keep))
-        if not self.is_closing:  # One who then connects again is to find room.
+        if not self.is_closing:  # a client that reconnects must find room
             await asyncio.wait({left}, timeout=_GRACE)
-        left.cancel()  # The loop may end before the environment is closed.
+        left.cancel()  # the loop may end before the environment is closed
 
 
 def _new_id() -> str:
@@ -627,7 +628,7 @@ async def _ask(
 
 
 def _do(env: SingleEnv, session: ServedSession, event: ServerEvent) -> JsonAnswer:
-    """Does what a client asks for; in the environment's thread."""
+    """Carries out a client's request, in the environment's thread."""
     # Hot: called once per step.
     try:
         if isinstance(event, TasksAsked):
@@ -641,7 +642,7 @@ def _do(env: SingleEnv, session: ServedSession, event: ServerEvent) -> JsonAnswe
             time_step = env.step(event.action)
         info = env.info()
         return session.observe(time_step, info, flags_of(time_step, info))
-    except BaseException as error:  # Code of an environment may raise anything.
+    except BaseException as error:  # environments may raise anything
         return session.fail(error)
 
 
@@ -649,7 +650,7 @@ _GONE: Any = object()
 
 
 class _TimedWebSocket:
-    """A client's WebSocket, with an end when it is silent for too long."""
+    """A client's WebSocket, which ends when it is silent for too long."""
 
     def __init__(
         self, websocket: Any, session: ServedSession, idle_timeout: float
@@ -664,22 +665,22 @@ class _TimedWebSocket:
         )
 
     def _end_if_idle(self) -> None:
-        """Ends the session if the client has been silent; else looks again later."""
+        """Ends the session if the client has been silent, or checks again later."""
         left = self._received_at + self._idle_timeout - time.monotonic()
         if left <= 0 and self._is_waiting:
-            self.end(f"nothing was asked for {self._idle_timeout:g} s")
+            self.end(f"there was no request for {self._idle_timeout:g} s")
             return
         left = left if left > 0 else self._idle_timeout
         self._timer = asyncio.get_running_loop().call_later(left, self._end_if_idle)
 
     def end(self, reason: str) -> asyncio.Task[None]:
-        """Tells the client why, and closes the connection."""
+        """Sends the client the reason, and closes the connection."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._send_end(reason))
         return self._ending
 
     async def _send_end(self, reason: str) -> None:
-        if self._is_waiting:  # Otherwise it would be the answer to something else.
+        if self._is_waiting:  # otherwise it would answer another message
             message = f"The session has ended: {reason}."
             await self.send(
                 self._session.refuse(MessageError("SESSION_ERROR", message))
@@ -698,19 +699,19 @@ class _TimedWebSocket:
         return message.get("text")
 
     async def send(self, answer: JsonAnswer) -> bool:
-        """Sends a message; returns False if the client has gone."""
+        """Sends a message; returns False if the client is gone."""
         try:
             await self._websocket.send_text(answer.text)
         except Exception:
-            # Starlette and uvicorn raise errors of several kinds for the same.
+            # Starlette and uvicorn raise several kinds of errors for this.
             _LOGGER.debug("a client has gone", exc_info=True)
             return False
         return True
 
     async def close(self, code: int = 1000, reason: str | None = None) -> None:
-        """Closes the connection, if it is open."""
+        """Closes the connection if it is open."""
         self._timer.cancel()
         try:
             await self._websocket.close(code, reason)
-        except Exception:  # Likewise.
+        except Exception:  # likewise
             _LOGGER.debug("a client has gone", exc_info=True)

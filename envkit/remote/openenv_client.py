@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _LARGEST_MESSAGE = 100 << 20  # as in OpenEnv's own client
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-# What a time step has in places of its own.
+# The keys that become other parts of a time step.
 _BESIDE = ("done", "reward", "metadata")
 _PAUSE = 0.1  # seconds between attempts to connect, at first
 
@@ -121,7 +121,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         self._timeout = _limited_seconds("timeout", timeout)
         self._connect_timeout = _limited_seconds("connect_timeout", connect_timeout)
         self._settings = dict(reset_options or {})
-        # What a reset has answered before a time step was asked for.
+        # The answer to a reset that came before the first request for a time step.
         self._unseen: Result | None = None
         self._last_observation: Any = None
         schemas = self._schemas()
@@ -194,11 +194,11 @@ class OpenEnvWrapper(ForeignEnvironment):
     # The protocol.
 
     def _schemas(self) -> Mapping[str, Any]:
-        """Returns the JSON Schemas of the server, which may take a while to start."""
+        """Returns the server's JSON Schemas; the server may still be starting."""
         from urllib.error import HTTPError
         from urllib.request import Request, urlopen
 
-        # A server of envkit leaves the specs out unless it is asked for them.
+        # envkit's servers leave out the specs unless asked for them.
         accepted = {"Accept": f"{EXACT_SCHEMA}, application/json;q=0.9"}
 
         def read(headers: dict[str, str], seconds: float) -> bytes:
@@ -210,8 +210,8 @@ class OpenEnvWrapper(ForeignEnvironment):
                 error.close()
                 raise _DeniedError(
                     f"{self._url}/schema answered {error.code} {error.reason}, so it "
-                    "is not a server of OpenEnv, or one that needs a token."
-                ) from None  # whose text has the server's
+                    "is no OpenEnv server, or it needs a token."
+                ) from None  # its text contains the server's
 
         try:
             schemas = json.loads(self._reach(read))
@@ -223,7 +223,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         ):
             raise OpenEnvError(
                 f"{self._url}/schema must answer JSON with an action and an "
-                "observation; it is not a server of OpenEnv."
+                "observation; this is no OpenEnv server."
             )
         return schemas
 
@@ -235,7 +235,7 @@ class OpenEnvWrapper(ForeignEnvironment):
 
         def enter(headers: dict[str, str], seconds: float) -> Any:
             try:
-                # It is closed in `_close`, or when it is lost.
+                # Closed in `_close`, or when it is lost.
                 return connect(
                     f"{_SCHEMES[scheme]}://{place}/ws",
                     additional_headers=headers,
@@ -255,14 +255,14 @@ class OpenEnvWrapper(ForeignEnvironment):
         """Calls a function with headers and seconds until it reaches the server."""
         deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
         while True:
-            # Each time, because a server that starts draws its token then.
+            # Looked up each time, because a starting server draws its token.
             headers = self._all_headers()
             try:
                 return attempt(headers, max(deadline - time.monotonic(), 0.001))
             except _DeniedError:
                 if headers == self._all_headers():
                     raise
-            except OSError as error:  # A TimeoutError is one, too.
+            except OSError as error:  # also TimeoutError
                 reason = getattr(error, "reason", error)
                 is_late = time.monotonic() + pause >= deadline
                 if is_late or isinstance(reason, ssl.SSLError):
@@ -271,7 +271,7 @@ class OpenEnvWrapper(ForeignEnvironment):
                 pause *= 2
 
     def _all_headers(self) -> dict[str, str]:
-        """Returns the headers, with the token of a server of the same user."""
+        """Returns the headers, with a token found for this user's server."""
         place = urlsplit(self._url)
         has_secret = any(name.lower() == "authorization" for name in self._headers)
         if has_secret or not place.hostname:
@@ -285,7 +285,7 @@ class OpenEnvWrapper(ForeignEnvironment):
     def _unreachable(self, reason: object) -> OpenEnvError:
         return OpenEnvError(
             f"{self._name} could not be reached within {self._connect_timeout:g} s: "
-            f"{reason!s:.300}. Check that it runs, and the address."
+            f"{reason!s:.300}. Check the address, and that the server runs."
         )
 
     def _ask(self, kind: str, data: Any = None) -> Any:
@@ -304,11 +304,11 @@ class OpenEnvWrapper(ForeignEnvironment):
         try:
             text = session.ask(kind, data)
             with contextlib.suppress(ConnectionClosed):
-                # A server that is full says so before it closes.
+                # A full server says so before it closes.
                 connection.send(text)
             return session.receive(connection.recv(timeout=self._timeout))
         except ConnectionClosed as error:
-            # Its text may have the server's.
+            # Its text may contain the server's.
             raise LostError(f"the connection has ended: {error}") from None
         except TimeoutError as error:
             reason = f"there was no answer within {self._timeout:g} s"
@@ -318,8 +318,8 @@ class OpenEnvWrapper(ForeignEnvironment):
                 raise LostError(str(error)) from None
             raise
         finally:
-            # An answer that comes later, after Ctrl-C for example, would be taken for
-            # that to the next message.
+            # A late answer, after Ctrl-C for example, would be taken for the answer to
+            # the next message.
             if session.state is not SessionState.READY:
                 self._drop()
 
@@ -358,7 +358,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         return True
 
     def _reset_on_server(self, data: dict[str, Any]) -> Result:
-        """Asks for an episode; connects again if the connection has ended meanwhile."""
+        """Requests an episode; reconnects if the connection has ended meanwhile."""
         if self._foreign is not None:
             with contextlib.suppress(LostError):
                 return self._ask("reset", data)  # type: ignore[no-any-return]  # the answer
@@ -384,13 +384,13 @@ class OpenEnvWrapper(ForeignEnvironment):
         return result
 
     def _cut_off(self, reason: Exception) -> Result:
-        """Returns the end of an episode whose server has gone."""
+        """Returns the end of an episode after its server is lost."""
         _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
         info = {"terminated": False, "truncated": True, "lost": str(reason)}
         return Result(self._last_observation, 0.0, truncated=True, info=info)
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
-        self._info = info  # The server says how an episode has ended.
+        self._info = info  # the server sends how an episode ended
 
     def _to_observation(self, observation: Any) -> NestedArray:
         if self._keys is not None and isinstance(observation, Mapping):
@@ -401,11 +401,11 @@ class OpenEnvWrapper(ForeignEnvironment):
 
     def _get_state(self) -> Any:
         raise NotImplementedError(
-            "The protocol of OpenEnv has no way to save the state of an environment."
+            "OpenEnv's protocol cannot save the state of an environment."
         )
 
     def _draw(self, mode: str) -> Any:
-        raise NotImplementedError("The protocol of OpenEnv has no pictures.")
+        raise NotImplementedError("OpenEnv's protocol has no pictures.")
 
 
 def load(address: str, **kwargs: Any) -> OpenEnvWrapper:
@@ -458,5 +458,5 @@ def _specs_beside(schema: Mapping[str, Any]) -> tuple[ArraySpec, ArraySpec]:
     whole: Any = spec_of({"properties": {"reward": reward}}, root="reward")
     specs = whole["reward"], found["discount"]
     if not all(isinstance(one, ArraySpec) and one.shape == () for one in specs):
-        raise SpecError("The reward and the discount of a server must be numbers.")
+        raise SpecError("The server's reward and discount must be numbers.")
     return specs

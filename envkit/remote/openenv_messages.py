@@ -1,4 +1,4 @@
-"""OpenEnv's messages, both ends of them, without sockets.
+"""OpenEnv's messages, both ends, without sockets.
 
 ```
 client                                        server
@@ -9,32 +9,31 @@ client                                        server
   ── {"type": "close"} ────────────────────▶  the connection ends
 ```
 
-A message is answered by one message, in order: by one of the type in `ANSWERS`, or by
-`{"type": "error", "data": {"message", "code"}}`. `CODES` says which errors end the
-session. A request by HTTP is a session of one message, whose data are the body: `POST
-/reset` is the message `reset`, and the Task API has messages of its own.
+Each message gets one answer, in order: a message of the type in `ANSWERS`, or
+`{"type": "error", "data": {"message", "code"}}`. `CODES` tells which errors end the
+session. An HTTP request is a session of one message, whose data is the body: `POST
+/reset` is the message `reset`, and the Task API has its own messages.
 
 `ServedSession` is the server's end. `receive` takes a client's message and returns the
-`JsonAnswer`, or an event for whoever has the environment: `ResetAsked`, `StepAsked` or
+`JsonAnswer`, or an event for the owner of the environment: `ResetAsked`, `StepAsked` or
 `TasksAsked`, after which `observe`, `give_tasks` or `fail` returns the answer.
 `ClientSession` is the client's end. `SERVER` and `CLIENT` are the tables of their
-states: which messages are received, and which states may follow.
+states: the messages that they receive, and the states that may follow.
 
 Rules for editing this file:
 
-1. No sockets, threads, clocks, random numbers or environments: whoever owns the
-   connection has them, and hands in what they say.
-2. A message of a client's has an answer in `ANSWERS`, stands in the rows of `SERVER`
-   that receive it, and has a method `_read_` of its name. `_go` goes nowhere that the
-   table does not say.
-3. In `ASKED` an end waits: a server for its environment, a client for the answer of the
-   server. A server's owner reads no message until it has handed in what the environment
-   did.
-4. Whatever a client sends has an answer, and raises nothing. Every error has its code
-   in `CODES`. A text that somebody else has written is cut (`_LONGEST`), and what the
-   server's options must not show is hidden in it (`hide`).
-5. Whatever a server sends is an event, an `OpenEnvError` or a `SpecError`.
-   tests/remote/test_openenv_messages.py tries both ends, in each state.
+1. No sockets, threads, clocks, random numbers or environments: the owner of the
+   connection has them, and passes in their results.
+2. A client's message has an answer in `ANSWERS`, a place in each row of `SERVER` that
+   receives it, and a method `_read_` with its name. `_go` enters only states that the
+   table allows.
+3. In `ASKED` an end waits: a server for its environment, a client for the server's
+   answer. A server's owner reads no message until it has passed in the result.
+4. Anything that a client sends gets an answer and raises nothing. Every error has its
+   code in `CODES`. Other programs' texts are cut (`_LONGEST`), and values of the
+   server's options are hidden in them (`hide`).
+5. Anything that a server sends is an event, an `OpenEnvError` or a `SpecError`.
+   tests/remote/test_openenv_messages.py checks both ends, in each state.
 """
 
 from __future__ import annotations
@@ -80,13 +79,13 @@ __all__ = [
     "class_name",
 ]
 
-# How deep the JSON of a client may be, and how long the text of an error.
+# The maximum depth of a client's JSON, and the maximum length of an error's text.
 _DEEPEST, _LONGEST = 100, 2000
 _LONGEST_ID = 255
 _LARGEST_SEED = 2**63
-# Bytes of a message beside those of an action: names, and what resets are told.
+# Bytes of a message beside the action: names, and the data of resets.
 _LEAST_MESSAGE = 1 << 16
-# Bytes that a number takes as text, and those of a text or an object.
+# Bytes of a number as text, and of a text or an object.
 _NUMBER, _OBJECT = 32, 1 << 20
 
 
@@ -94,30 +93,30 @@ _NUMBER, _OBJECT = 32, 1 << 20
 
 
 class SessionState(enum.Enum):
-    """Where an end of a session stands."""
+    """The state of an end."""
 
-    # A server's, of which the first is that of a request by HTTP.
+    # The server's; the first is for HTTP requests.
     ALONE = "alone"
     NEW = "No episode has begun"
     PLAYING = "playing"
     ENDED = "The episode has ended"
     BROKEN = "The environment has raised"
-    # A client's.
+    # The client's.
     READY = "ready"
-    # Both ends'.
+    # Of both ends.
     ASKED = "asked"
     CLOSED = "closed"
 
 
 class SessionRow(NamedTuple):
-    """A state of an end: what it receives from the other end, and where that leads."""
+    """A row of a state table: the messages received, and the states that may follow."""
 
     receives: tuple[str, ...]
     then: tuple[SessionState, ...]
 
 
-# The requests of the Task API: the method of the environment, the keys of the body, and
-# the key of the answer.
+# The requests of the Task API: the environment's method, the keys of the body, and the
+# key of the answer.
 TASKS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "splits": ("list_splits", (), ""),
     "tasks": ("list_tasks", ("split",), "tasks"),
@@ -144,7 +143,7 @@ SERVER: dict[SessionState, SessionRow] = {
     _S.PLAYING: SessionRow((*_ANY_TIME, "step"), (_S.ASKED, _S.CLOSED)),
     _S.ENDED: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
     _S.BROKEN: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
-    # A reset that is refused, or a question about tasks, leads to where it was asked.
+    # A refused reset, or a question about tasks, leads back to the state before it.
     _S.ASKED: SessionRow((), (_S.PLAYING, _S.ENDED, _S.BROKEN, _S.NEW, _S.ALONE)),
     _S.CLOSED: SessionRow((), ()),
 }
@@ -158,7 +157,7 @@ CLIENT: dict[SessionState, SessionRow] = {
 
 
 class ErrorCode(NamedTuple):
-    """What an error means: its status by HTTP, and whether it ends the session."""
+    """The HTTP status of an error, and whether it ends the session."""
 
     status: int
     ends: bool = False
@@ -173,7 +172,7 @@ CODES = {
     "CAPACITY_REACHED": ErrorCode(503, ends=True),
     "FACTORY_ERROR": ErrorCode(500, ends=True),
     "SESSION_ERROR": ErrorCode(503, ends=True),
-    # By HTTP alone.
+    # Only over HTTP.
     "CLIENT_LEFT": ErrorCode(400),
     "TOO_SLOW": ErrorCode(408),
     "INVALID_INDEX": ErrorCode(400),
@@ -183,11 +182,11 @@ CODES = {
 
 
 class MessageError(Exception):
-    """A message that is answered by an error.
+    """A message is answered with an error.
 
     Attributes:
         code: One of `CODES`.
-        place: Where in the message it is, if it is a part of it.
+        place: The path to the wrong part of the message, if there is one.
     """
 
     def __init__(self, code: str, message: str, place: list[str] | None = None) -> None:
@@ -199,7 +198,7 @@ def _invalid(place: list[str], message: str) -> MessageError:
     return MessageError("VALIDATION_ERROR", message, place)
 
 
-# The events of a server.
+# The server's events.
 
 
 class JsonAnswer(NamedTuple):
@@ -230,22 +229,22 @@ class JsonAnswer(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The code of an error; else empty."""
+        """The code of an error, or ""."""
         return self.error["code"] if self.error else ""
 
     @property
     def message(self) -> str:
-        """The sentence of an error; else empty."""
+        """The message of an error, or ""."""
         return self.error["message"] if self.error else ""
 
     @property
     def status(self) -> int:
-        """The status for HTTP."""
+        """The HTTP status."""
         return CODES[self.code].status if self.error else 200
 
 
 class ResetAsked(NamedTuple):
-    """The environment is to begin an episode: `observe` or `fail` is due."""
+    """The environment must begin an episode: `observe` or `fail` is due."""
 
     seed: int | None
     episode_id: str | None
@@ -253,11 +252,11 @@ class ResetAsked(NamedTuple):
 
 
 class StepAsked(NamedTuple):
-    """The environment is to apply an action: `observe` or `fail` is due.
+    """The environment must apply an action: `observe` or `fail` is due.
 
     Attributes:
         action: The action.
-        begins: Whether it is to begin an episode before that.
+        begins: Whether it must begin an episode first.
     """
 
     action: NestedArray
@@ -265,12 +264,12 @@ class StepAsked(NamedTuple):
 
 
 class TasksAsked(NamedTuple):
-    """A method of the environment is to be called: `give_tasks` or `fail` is due.
+    """A method of the environment must be called: `give_tasks` or `fail` is due.
 
     Attributes:
         method: Its name.
-        arguments: What it is called with.
-        key: Where the answer has what it returns; "" if that is the answer.
+        arguments: Its arguments.
+        key: The key for its result in the answer; "" if the result is the answer.
     """
 
     method: str
@@ -279,7 +278,7 @@ class TasksAsked(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The client has said that it leaves."""
+    """The client leaves."""
 
 
 ServerEvent = JsonAnswer | ResetAsked | StepAsked | TasksAsked | Left
@@ -290,10 +289,10 @@ def _unchanged(text: str) -> str:
 
 
 class ServedSession:
-    """The end of a server: one client's session with one environment.
+    """The server's end: one client's session with one environment.
 
     Attributes:
-        state: Where it stands.
+        state: The current state.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -315,26 +314,26 @@ class ServedSession:
         *,
         alone: bool = False,
     ) -> None:
-        """Begins.
+        """Starts a session.
 
         Args:
-            forms: How the specs of the environment are in JSON.
-            new_id: Names an episode that the client does not name.
-            hide: Removes from a text what no client may be told.
-            alone: Whether it is a request by HTTP: one message, of any type.
+            forms: The environment's specs in JSON.
+            new_id: Returns a name for an episode that the client does not name.
+            hide: Removes secrets of the server from a text.
+            alone: Whether it is an HTTP request: one message of any type.
         """
         self.state = _S.ALONE if alone else _S.NEW
         self._forms, self._new_id, self._hide = forms, new_id, hide
         self._episode_id: str | None = None
         self._steps = 0
-        # What the environment is asked, and where it was asked.
+        # The request to the environment, and the state before it.
         self._asked: ResetAsked | StepAsked | TasksAsked | None = None
         self._before = self.state
 
     # Messages.
 
     def receive(self, text: str | bytes | None) -> ServerEvent:
-        """Reads a message of a WebSocket."""
+        """Reads a message from a WebSocket."""
         # Hot: called once per step.
         try:
             if not isinstance(text, str):
@@ -357,7 +356,7 @@ class ServedSession:
             return self.refuse(error)
 
     def receive_body(self, kind: str, body: bytes) -> ServerEvent:
-        """Reads the body of a request by HTTP, which is the data of a message."""
+        """Reads the body of an HTTP request, which is the data of a message."""
         try:
             data = self._parsed(body) if body else {}
             if kind == "step":
@@ -371,7 +370,7 @@ class ServedSession:
 
     def _parsed(self, text: str | bytes) -> dict[str, Any]:
         if len(text) > self._forms.largest_message:
-            what = f"A message has {self._forms.largest_message} bytes at most."
+            what = f"A message may have at most {self._forms.largest_message} bytes."
             raise MessageError("TOO_LARGE", what)
         try:
             text = text if isinstance(text, str) else text.decode("utf-8")
@@ -393,9 +392,7 @@ class ServedSession:
         if self.state is _S.CLOSED:
             return Left()
         if self.state is _S.ASKED:
-            raise RuntimeError(
-                "A session reads nothing while its environment is asked."
-            )
+            raise RuntimeError("A session reads nothing while its environment is busy.")
         name = "tasks" if kind in TASKS else kind
         event: ServerEvent = getattr(self, f"_read_{name}")(kind, data)
         if kind not in SERVER[self.state].receives:
@@ -440,7 +437,7 @@ class ServedSession:
         return JsonAnswer(ANSWERS[kind], _dumped(state))
 
     def _read_mcp(self, kind: str, data: dict[str, Any]) -> JsonAnswer:
-        """Answers a call of a tool by JSON-RPC: there are no tools."""
+        """Answers a tool call by JSON-RPC: there are no tools."""
         number = data.get("id")
         what = "This environment has no tools: use reset and step."
         error = {"code": -32601, "message": what}
@@ -465,16 +462,16 @@ class ServedSession:
                 raise _invalid(["body", key], f"{key} must be {what}.")
         return TasksAsked(method, tuple(data.get(key) for key in keys), answer)
 
-    # What the environment has done.
+    # The environment's results.
 
     def observe(
         self, time_step: TimeStep, info: Any, flags: tuple[bool, bool]
     ) -> JsonAnswer:
-        """Answers a reset or a step with what the environment shows now.
+        """Answers a reset or a step with the environment's time step.
 
         Args:
-            time_step: Its time step.
-            info: What else it says.
+            time_step: The time step.
+            info: Its info.
             flags: Whether the episode was terminated, and whether it was truncated.
         """
         # Hot: called once per step.
@@ -508,7 +505,7 @@ class ServedSession:
 
     def give_tasks(self, found: Any) -> JsonAnswer:
         """Answers a request of the Task API."""
-        assert isinstance(self._asked, TasksAsked)  # it is called for that
+        assert isinstance(self._asked, TasksAsked)  # it is only called then
         plain: Any = _plain(list(found) if isinstance(found, range) else found)
         plain = None if plain is _NOTHING else plain
         key = self._asked.key
@@ -521,13 +518,13 @@ class ServedSession:
         return JsonAnswer("tasks", data)
 
     def fail(self, error: BaseException) -> JsonAnswer:
-        """Answers with what the environment has raised."""
+        """Answers with an error of the environment."""
         asked, kind, text = self._asked, type(error).__name__, str(error)
         if isinstance(asked, TasksAsked):
             self._go(self._before)
             return self.refuse(_tasks_error(asked.method, error))
         if isinstance(asked, ResetAsked) and isinstance(error, NotImplementedError):
-            # Nothing has happened: the episode, if there is one, goes on.
+            # Nothing has changed: the episode, if there is one, continues.
             self._go(self._before)
             part = "seed" if asked.options is None else "options"
             return self.refuse(_invalid(["data"], f"reset: {part}: {text}"))
@@ -536,7 +533,7 @@ class ServedSession:
         return self.refuse(MessageError("EXECUTION_ERROR", what))
 
     def refuse(self, error: MessageError) -> JsonAnswer:
-        """Answers with an error; the session is over if its code says so."""
+        """Answers with an error; some codes end the session."""
         message = self._hide(str(error))[:_LONGEST]
         data: dict[str, Any] = {"message": message, "code": error.code}
         if error.place is not None:
@@ -571,7 +568,7 @@ def _tasks_error(method: str, error: BaseException) -> MessageError:
 
 
 def _split(one: Any) -> Any:
-    """Returns a split with its type, which tells what it is meant for."""
+    """Returns a split with its type, which tells its purpose."""
     if isinstance(one, dict):
         return one
     kind = one if one in ("train", "validation", "test") else "validation"
@@ -582,7 +579,7 @@ _NOTHING: Any = object()
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Returns what JSON can hold of a value: `_NOTHING` if it can hold none of it."""
+    """Returns the parts of a value that JSON can hold, or `_NOTHING`."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -603,18 +600,18 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _dumped(message: Any) -> str:
-    # ASCII alone, because a text may have halves of characters, which UTF-8 has not.
+    # Only ASCII, because a text may contain lone surrogates, which UTF-8 cannot hold.
     return json.dumps(message, separators=(",", ":"))
 
 
-# The end of a client.
+# The client's end.
 
 
 class OpenEnvError(PeerError, RuntimeError):
-    """A server of OpenEnv cannot be reached, or has refused what it was asked.
+    """An OpenEnv server cannot be reached, or has refused a request.
 
     Attributes:
-        code: The code of the server's answer, such as `"EXECUTION_ERROR"`; empty where
+        code: The code of the server's answer, such as `"EXECUTION_ERROR"`; empty if
             there was no answer.
     """
 
@@ -622,10 +619,10 @@ class OpenEnvError(PeerError, RuntimeError):
 
 
 class ClientSession:
-    """The end of a client.
+    """The client's end.
 
     Attributes:
-        state: Where it stands: `CLOSED` if the connection is of no use any more.
+        state: The current state; `CLOSED` if the connection is no longer usable.
 
     Example:
         >>> session = ClientSession("The OpenEnv server at http://localhost:8000")
@@ -638,16 +635,16 @@ truncated=False, info={}, discount=1.0)
     """
 
     def __init__(self, server: str) -> None:
-        """Begins.
+        """Starts a session.
 
         Args:
-            server: What sentences call the server.
+            server: The server's name in messages.
         """
         self.state = _S.READY
         self._server, self._answer = server, ""
 
     def ask(self, kind: str, data: Any = None) -> str:
-        """Returns the text of a message, to which the next text is the answer."""
+        """Returns the text of a message; the next text received is its answer."""
         # Hot: called once per step.
         self._go(_S.ASKED)
         self._answer = ANSWERS[kind]
@@ -659,7 +656,7 @@ truncated=False, info={}, discount=1.0)
 
         Raises:
             OpenEnvError: It is an error, or breaks the protocol.
-            SpecError: The reward is none.
+            SpecError: The reward is no number.
         """
         # Hot: called once per step.
         try:
@@ -697,7 +694,7 @@ truncated=False, info={}, discount=1.0)
         discount = _number(info.pop("discount", None))
         if discount is None:
             discount = 0.0 if is_last and not info.get("truncated") else 1.0
-        if not is_last:  # They say how an episode has ended.
+        if not is_last:  # they only describe the end of an episode
             info.pop("terminated", None)
             info.pop("truncated", None)
         number = 0.0 if reward is None else _number(reward)
@@ -710,7 +707,7 @@ truncated=False, info={}, discount=1.0)
         return Result(data.get("observation"), number, *ends, info, discount)
 
 
-# JSON has no infinite numbers: they are words.
+# JSON has no infinite numbers, so they are words.
 _WORDS = {
     **dict.fromkeys(("Infinity", "inf"), math.inf),
     **dict.fromkeys(("-Infinity", "-inf"), -math.inf),
@@ -719,7 +716,7 @@ _WORDS = {
 
 
 def _number(value: Any) -> float | None:
-    """Returns a number as a float; `None` for what is none, or too large for one."""
+    """Returns a number as a float; `None` if it is no number, or too large."""
     if isinstance(value, str):
         return _WORDS.get(value)
     try:
@@ -738,24 +735,24 @@ STATE_SCHEMA = {
         "step_count": {"type": "integer", "minimum": 0},
     },
 }
-# What OpenEnv calls actions on tools, without `Action` at the end.
+# OpenEnv's names for tool actions, without `Action` at the end.
 _OF_TOOLS = ("CallTool", "ListTools")
 
 
 class Forms:
-    """What the specs are in JSON: the schemas, and how values are written and read.
+    """The JSON form of an environment's specs: its schemas, and how to convert values.
 
     Attributes:
         schema: The schemas for trainers, which put them into prompts.
-        exact_schema: The schemas for envkit's client, which makes the same specs again.
-        largest_message: How long a message of a client may be.
+        exact_schema: The schemas for envkit's client, which restores the same specs.
+        largest_message: The maximum length of a client's message.
     """
 
     def __init__(self, spec: Any, name: str) -> None:
-        """Takes the specs of an environment, and what it is called."""
+        """Takes an environment's specs and its name."""
         if getattr(spec.reward, "shape", None) != ():
             raise ValueError(
-                f"OpenEnv has one number as the reward, and that of the environment is "
+                f"OpenEnv's reward is one number, and the environment's reward is "
                 f"{spec.reward!r:.200}. Wrap it so that the reward is a scalar."
             )
         self.action = JsonForm(spec.action, subject="The action", root="action")
@@ -789,10 +786,10 @@ def _schemas(spec: Any, name: str, *, exact: bool) -> dict[str, Any]:
 
 
 def class_name(name: str) -> str:
-    """Returns an environment's name as a class of OpenEnv's would have it.
+    """Returns an environment's name in the style of OpenEnv's classes.
 
-    Schemas are called after it, because trainers take an action that is called `Action`
-    alone, or as those for tools, for a call of a tool.
+    Schemas are named after it, because trainers mistake an action called just `Action`,
+    or like a tool action, for a tool call.
 
     Example:
         >>> class_name("CartPole-v1"), class_name("gymnasium:ALE/Pong-v5")
@@ -809,12 +806,12 @@ def class_name(name: str) -> str:
 
 
 def _size_of(spec: NestedSpec) -> int:
-    """Returns how many bytes an action takes at most."""
+    """Returns the maximum size of an action in bytes."""
     sizes = []
     for leaf in flatten(spec):
         elements = math.prod(leaf.shape)
         is_number = leaf.dtype.kind in "biuf"
-        # A character takes up to twelve bytes, as two escaped halves.
+        # A character takes up to twelve bytes, as two escaped surrogates.
         letters = 0 if is_number else leaf.dtype.itemsize * 3
         if leaf.dtype.kind == "O":
             letters = _OBJECT

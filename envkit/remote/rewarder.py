@@ -1,9 +1,9 @@
-"""Universe's rewarder, both ends of it, without sockets: rewards and resets as JSON.
+"""Universe's rewarder, both ends, without sockets: rewards and resets as JSON.
 
-Texts go in by `receive`, which returns what a message says; `texts_to_send` has the
-texts that are due to the other end. `MESSAGES` is the table of messages: who sends
-each, and what its fields must be. `SERVER` and `CLIENT` are the tables of states: which
-messages each end may be sent, and which state follows.
+`receive` takes a text and returns the message in it; `texts_to_send` returns the texts
+due to the other end. `MESSAGES` is the table of messages: the sender of each, and the
+rules for its fields. `SERVER` and `CLIENT` are the tables of states: the messages that
+each end may receive, and the state that follows.
 
 | message                   | from   | body                                            |
 |---------------------------|--------|-------------------------------------------------|
@@ -21,22 +21,22 @@ messages each end may be sent, and which state follows.
 | `v0.connection.close`     | server | `message`: the server hangs up                  |
 
 Headers have `sent_at` in seconds and `message_id`, which counts the messages of one
-connection from 0; messages about the environment have `episode_id`, a number as text; a
-reply has `parent_message_id`. The password is the name of the user of HTTP's basic
-authentication. All clients receive what happens; one of them, the first that says
-something and is not an observer, may say what is to happen.
+connection from 0. Messages about the environment have `episode_id`, a number as text; a
+reply has `parent_message_id`. The password is the user name in HTTP's basic
+authentication. All clients receive the environment's messages. The first client that
+sends something and is not an observer is the active one, and controls the environment.
 
 Rules for editing this file:
 
-1. No sockets, threads or clocks: the owner of the connection has them, and hands in the
-   time.
+1. No sockets, threads or clocks: the owner of the connection has them, and passes in
+   the time.
 2. A message is a class with a row in `MESSAGES`. Nothing else reads or writes JSON.
-3. A message that an end may be sent stands in its table, in each state in which it may.
-4. A server answers a wrong request with its reason, and goes on. A text that is no
-   message at all ends the connection, at both ends. A client ignores methods that it
-   does not know.
-5. Any text in any state is a message, `None` or a `RewarderError`, and nothing that is
-   kept grows with the number of messages. tests/remote/test_rewarder.py tries that.
+3. An end's table lists the messages that it may receive in each state.
+4. A server answers a wrong request with the reason, and continues. A text that is not a
+   message ends the connection, at both ends. A client ignores unknown methods.
+5. Any text in any state leads to a message, `None` or a `RewarderError`, and stored
+data
+   does not grow with the number of messages. tests/remote/test_rewarder.py checks this.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ __all__ = [
     "request_headers",
 ]
 
-# What both ends have unless told: the password, the ports of the desktop and of the
-# rewarder, and the steps in a second.
+# The defaults of both ends: the password, the ports of the desktop and of the rewarder,
+# and the steps a second.
 USUAL_PASSWORD, USUAL_PORTS, USUAL_PACE = "openai", (VNC_PORT, VNC_PORT + 10_000), 60.0
 SLOWEST, FASTEST = 1.0, 240.0
-# The longest message of a server to a client, but for observations.
+# The maximum length of a server's message, except an observation.
 _LONGEST = 1 << 18
-# How many of the newest messages are known again if they come twice.
+# The number of newest messages that are recognised if they come twice.
 _MOST_RECENT = 256
 
 
@@ -108,7 +108,7 @@ class RewarderError(PeerError, ConnectionError):
 
 
 class AxisEvent(NamedTuple):
-    """Where an axis of a joystick is now, from -1 to 1."""
+    """The new position of a joystick's axis, from -1 to 1."""
 
     axis: str
     amount: float
@@ -116,13 +116,13 @@ class AxisEvent(NamedTuple):
 
 RemoteEvent = Event | AxisEvent
 
-# The axes of a joystick, as Universe calls their events.
+# Universe's names for the events of a joystick's axes.
 JOYSTICK = (
     *(f"JoystickAxis{axis}Event" for axis in ("X", "Y", "Z", "Rx", "Ry", "Rz")),
     "JoystickSlider0Event",
     "JoystickSlider1Event",
 )
-# Universe's names of some keys.
+# Universe's names for some keys.
 _SAME = {f"Arrow{name}": name for name in ("Left", "Up", "Right", "Down")}
 _SAME |= {"spacebar": "space", "return": "Return", "bsp": "BackSpace"}
 _FARTHEST, _ALL_BUTTONS = 0xFFFF, 0xFF
@@ -136,7 +136,7 @@ def event_of(given: Any) -> RemoteEvent:
         PointerEvent(x=3, y=0, buttons=0)
 
     Raises:
-        ValueError, TypeError, OverflowError: It is none.
+        ValueError, TypeError, OverflowError: It is no event.
     """
     if isinstance(given, KeyEvent | PointerEvent | AxisEvent):
         return given
@@ -166,13 +166,13 @@ def _event_as_json(event: RemoteEvent) -> list[Any]:
 
 
 class Describe(NamedTuple):
-    """Where the environment stands.
+    """The state of the environment.
 
     Attributes:
         episode: The number of its episode.
         env_id: Its name.
         env_state: "running" or "resetting".
-        fps: How many steps it makes in a second; 0 if it does not say.
+        fps: Its steps a second; 0 if unknown.
     """
 
     episode: int
@@ -191,27 +191,27 @@ class Reward(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What the environment says; nearly always a string."""
+    """A text of the environment; nearly always a string."""
 
     episode: int
     text: Any
 
 
 class Observation(NamedTuple):
-    """An observation of few numbers."""
+    """An observation of a few numbers."""
 
     episode: int
     observation: Any
 
 
 class Reset(NamedTuple):
-    """A client asks for an episode.
+    """A client's request for an episode.
 
     Attributes:
-        env_id: Of which environment; `None` for the one that there is.
-        seed: With which seed; `None` for none.
-        fps: With how many steps in a second.
-        episode: The episode that the client knows; `None` if none.
+        env_id: The environment; `None` for the current one.
+        seed: The seed, or `None`.
+        fps: The steps a second.
+        episode: The latest episode that the client knows, or `None`.
     """
 
     env_id: str | None
@@ -221,20 +221,20 @@ class Reset(NamedTuple):
 
 
 class ResetReply(NamedTuple):
-    """An episode has begun, or has been going to begin already."""
+    """The answer to a `Reset`: the new episode has begun, perhaps by itself."""
 
     episode: int
 
 
 class Action(NamedTuple):
-    """What an agent does, where the desktop has no way to say so."""
+    """An agent's events that RFB cannot carry."""
 
     env_id: str | None
     action: list[RemoteEvent]
 
 
 class Ping(NamedTuple):
-    """A client measures how far the server is."""
+    """A client's probe of the round trip."""
 
 
 class Pong(NamedTuple):
@@ -242,13 +242,13 @@ class Pong(NamedTuple):
 
 
 class ErrorReply(NamedTuple):
-    """A request is refused, and why."""
+    """The server refuses a request, with the reason."""
 
     message: str
 
 
 class CloseReason(NamedTuple):
-    """The server hangs up, and why."""
+    """The server hangs up, with the reason."""
 
     message: str
 
@@ -260,10 +260,10 @@ class _Field(NamedTuple):
     """A field of a message.
 
     Attributes:
-        name: What the message calls it.
-        must: What it must be, for sentences.
-        read: Returns the value; raises if it is not what it must be.
-        key: What JSON calls it, in the body, or in the headers for `episode_id`.
+        name: Its name in the message's class.
+        must: The requirement, for error messages.
+        read: Returns the value; raises if it does not meet the requirement.
+        key: Its name in JSON: in the body, or for `episode_id` in the headers.
     """
 
     name: str
@@ -276,7 +276,7 @@ class _Field(NamedTuple):
 
 
 class _MessageRow(NamedTuple):
-    """A message: its class, the end that sends it, and its fields."""
+    """A message's class, its sender, and its fields."""
 
     kind: type[Any]
     sender: str
@@ -308,7 +308,7 @@ def _number(given: Any) -> float:
 
 
 def _episode(given: Any) -> int:
-    # Of what looks like a fraction the first part counts.
+    # Only the part before a dot counts.
     whole = str(given).partition(".")[0]
     if not (whole.isascii() and whole.isdecimal() and len(whole) < 16):
         raise ValueError
@@ -323,7 +323,7 @@ def _pace_or_0(given: Any) -> float:
 
 
 def _text(given: Any) -> str:
-    # A string of JSON may have halves of characters, which nothing can print.
+    # A JSON string may contain lone surrogates, which cannot be printed.
     text = "" if given is None else str(given)
     return text.encode("utf-8", "replace").decode()
 
@@ -346,8 +346,8 @@ _PACE = _Field(
 )
 _EVENTS = _Field(
     "action",
-    "a list of events: a key with whether it is down, three integers of the pointer, "
-    "or an axis with a number from -1 to 1",
+    "a list of events: a key and whether it is down, three integers for the pointer, "
+    "or an axis and a number from -1 to 1",
     lambda given: [event_of(one) for one in _instance(list)(given)],
 )
 _ASKED_ID = _Field("env_id", "text", _optional(_instance(str)))
@@ -384,9 +384,9 @@ _METHOD_OF = {row.kind: method for method, row in MESSAGES.items()}
 
 
 class RewarderState(enum.Enum):
-    """What an end may be sent.
+    """The state of an end, which decides the messages that it may receive.
 
-    A server has a state for each client: one that has said nothing yet is `SILENT`.
+    A server has a state for each client; before its first message it is `SILENT`.
     """
 
     SILENT = "silent"
@@ -412,16 +412,16 @@ CLIENT: dict[RewarderState, dict[type[Any], RewarderState]] = {
 
 
 class Received(NamedTuple):
-    """A message that has come.
+    """A received message.
 
     Attributes:
-        message: What it says.
-        number: Its own number, as the other end wrote it; `None` if that is neither an
+        message: The message.
+        number: Its number, as the other end wrote it; `None` if that is neither an
             integer nor text.
         parent: The number of the request that it answers; `None` if it is no reply.
-        sent_at: When it was sent, by the other end's clock; not a number if unknown.
-        at: When it came.
-        size: How many characters it had.
+        sent_at: The time of sending by the other end's clock; NaN if unknown.
+        at: The time of arrival.
+        size: Its length in characters.
     """
 
     message: Message
@@ -433,10 +433,10 @@ class Received(NamedTuple):
 
 
 class _RewarderEnd:
-    """One end of a connection: what both have in common.
+    """The common part of both ends of a connection.
 
     Attributes:
-        state: What it may be sent.
+        state: The current state.
     """
 
     _table: ClassVar[Mapping[RewarderState, Mapping[type[Any], RewarderState]]]
@@ -448,7 +448,7 @@ class _RewarderEnd:
         self._out: list[str] = []
 
     def texts_to_send(self) -> list[str]:
-        """Returns the texts that are due to the other end since the last call."""
+        """Returns the texts due to the other end since the last call."""
         texts, self._out = self._out, []
         return texts
 
@@ -477,14 +477,14 @@ class _RewarderEnd:
         return number
 
     def _go(self, kind: type[Any]) -> bool:
-        """Goes to the state after a message; False if it may not come in this one."""
+        """Enters the state after a message; returns False if it must not come now."""
         then = self._table[self.state].get(kind)
         self.state = then or self.state
         return then is not None
 
 
 class ServerEnd(_RewarderEnd):
-    """The end of a server, for one client.
+    """The server's end, for one client.
 
     Example:
         >>> server = ServerEnd(observer=False)
@@ -496,7 +496,7 @@ class ServerEnd(_RewarderEnd):
     _table, _name = SERVER, "server"
 
     def __init__(self, *, observer: bool) -> None:
-        """Begins with a client that has said nothing."""
+        """Starts before the client's first message."""
         super().__init__(RewarderState.OBSERVER if observer else RewarderState.SILENT)
 
     def receive(
@@ -510,14 +510,14 @@ class ServerEnd(_RewarderEnd):
             may_act: Whether no other client is active.
 
         Raises:
-            RewarderError: The connection is to be ended, and why: `close` is due.
+            RewarderError: The connection must end with this reason: call `close`.
         """
         if self.state is RewarderState.CLOSED:
             return None
         method, body, headers = _envelope(text)
         if self.state is RewarderState.SILENT and not may_act:
             raise RewarderError(
-                "There is an active client already, and a rewarder has one at a time. "
+                "There is already an active client, and a rewarder has one at a time. "
                 "Others may connect as observers."
             )
         blank = Received(Ping(), _number_of(headers), at=now)
@@ -543,13 +543,13 @@ class ServerEnd(_RewarderEnd):
         self.send(message, now, parent_message_id=parent, parent_runtime=runtime)
 
     def close(self, reason: str, now: float) -> None:
-        """Writes that the server hangs up; nothing comes after it."""
+        """Writes the last message: the server hangs up."""
         self.send(CloseReason(reason), now)
         self.state = RewarderState.CLOSED
 
 
 class ClientEnd(_RewarderEnd):
-    """The end of a client.
+    """The client's end.
 
     Example:
         >>> client = ClientEnd()
@@ -563,12 +563,12 @@ class ClientEnd(_RewarderEnd):
     _table, _name = CLIENT, "client"
 
     def __init__(self) -> None:
-        """Begins with a connection that has just been made."""
+        """Starts with a new connection."""
         super().__init__(RewarderState.OPEN)
         self._recent: dict[tuple[Any, Any], None] = {}
 
     def receive(self, text: str | bytes, now: float) -> Received | None:
-        """Reads a message; `None` if it is of no interest, or the same came before.
+        """Reads a message; returns `None` if it is unknown or a repetition.
 
         Raises:
             RewarderError: The server hangs up, or breaks the protocol.
@@ -598,7 +598,7 @@ class ClientEnd(_RewarderEnd):
         return received
 
     def _is_repeated(self, headers: Mapping[str, Any]) -> bool:
-        """True for a message that has come already, by its number and its time."""
+        """Returns True if a message with the same number and time has come before."""
         key = (headers.get("message_id"), headers.get("sent_at"))
         if not all(isinstance(one, int | float | str) for one in key):
             return False
@@ -653,7 +653,7 @@ def _received(
         sent_at = _number(headers.get("sent_at"))
     except (TypeError, ValueError):
         sent_at = math.nan
-    try:  # It may be text, as in Universe's own description.
+    try:  # It may be text, as in Universe's own specification.
         parent = _episode(headers.get("parent_message_id"))
     except ValueError:
         parent = None
@@ -663,15 +663,15 @@ def _received(
 def _short(given: Any) -> str:
     try:
         return f"{given!r:.80}"
-    except (ValueError, RecursionError):  # An integer may be too long to be written.
+    except (ValueError, RecursionError):  # an integer may be too long to print
         return f"a value of type {type(given).__name__}"
 
 
-# The request that opens the connection.
+# The HTTP request that opens the connection.
 
 
 def authorization(password: str) -> str:
-    """Returns the header that has a password.
+    """Returns the header with a password.
 
     Example:
         >>> authorization("openai")
@@ -681,7 +681,7 @@ def authorization(password: str) -> str:
 
 
 def password_in(header: str | None) -> str | None:
-    """Returns the password of a header; `None` if there is none.
+    """Returns the password in a header; `None` if there is none.
 
     Example:
         >>> password_in("Basic b3BlbmFpOg=="), password_in("Bearer b3BlbmFpOg==")
@@ -698,7 +698,7 @@ def password_in(header: str | None) -> str | None:
 
 
 def request_headers(password: str, *, observer: bool) -> dict[str, str]:
-    """Returns the headers with which a client opens a connection."""
+    """Returns the headers for opening a connection."""
     return {
         "authorization": authorization(password),
         "openai-observer": "true" if observer else "false",
@@ -706,5 +706,5 @@ def request_headers(password: str, *, observer: bool) -> dict[str, str]:
 
 
 def is_observer(headers: Mapping[str, str] | Any) -> bool:
-    """True if the client that sends these headers only watches."""
+    """Returns True if a client with these headers only watches."""
     return bool(headers.get("openai-observer") == "true")

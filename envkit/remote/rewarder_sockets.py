@@ -1,6 +1,6 @@
 """`RewarderServer` and `RewarderLink`: the two ends of a rewarder on WebSockets.
 
-What is said, and what may be said when, is in `rewarder.py`.
+`rewarder.py` defines the messages and when they may come.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _log = logging.getLogger(__name__)
 
 # Messages are small; the largest are structured observations.
 _MOST_TO_SERVER, _MOST_TO_CLIENT = 1 << 16, 1 << 24
-# Messages that may wait for a client that takes them slowly.
+# The maximum number of messages waiting for a slow client.
 _MOST_WAITING = 1 << 13
 _PATIENCE = 2.0
 
 
 class _Client:
-    """A connection of the server, in its thread."""
+    """A client's connection, in the server's thread."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -63,27 +63,27 @@ class _Client:
         self._waiting: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
 
     def send(self, message: Message) -> None:
-        """Sends a message soon."""
+        """Queues a message."""
         self.end.send(message, time.time())
         self.flush()
 
     def flush(self) -> None:
-        """Sends what is due soon; ends the connection if too much waits already."""
+        """Queues the due messages; ends the connection if too many wait already."""
         try:
             for text in self.end.texts_to_send():
                 self._waiting.put_nowait(text)
         except asyncio.QueueFull:
-            _log.warning("%s takes its messages too slowly.", self.place)
+            _log.warning("%s reads its messages too slowly.", self.place)
             self.connection.transport.abort()
 
     async def send_waiting(self) -> None:
-        """Sends what waits, one message after the other."""
+        """Sends the queued messages, one after the other."""
         while True:
             await self.connection.send(await self._waiting.get())
 
 
 class ResetRequest(NamedTuple):
-    """A reset that a client asks for, for `RewarderServer.reply`."""
+    """A client's request for a reset, which `RewarderServer.reply` answers."""
 
     client: Any
     received: Received
@@ -91,12 +91,12 @@ class ResetRequest(NamedTuple):
 
 
 class RewarderServer:
-    """Tells clients what happens in an environment, and hands on what they ask for.
+    """Sends clients the messages of an environment, and passes on their requests.
 
-    It serves in a thread of its own; `broadcast` and `reply` may be called from any.
+    It serves in its own thread; `broadcast` and `reply` may be called from any thread.
 
     Attributes:
-        address: The host and the port that it listens at.
+        address: The host and port that it listens at.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class RewarderServer:
         max_clients: int = 64,
         is_public: bool = False,
     ) -> None:
-        """Listens.
+        """Starts listening.
 
         Args:
             host: The address to listen at.
-            port: The port; 0 for any that is free. Or a socket that listens already.
-            password: What clients must know.
+            port: The port, 0 for any free one; or a socket that is already listening.
+            password: The password for clients.
             on_reset: Called with a reset, which `reply` answers.
-            on_action: Called with a list of events. Both are called in the thread of
-                the server, so they must return soon; a `RewarderError` that they raise
-                is the client's answer.
-            tls: What encrypts connections.
-            max_clients: How many may be connected at a time.
+            on_action: Called with a list of events. Both are called in the server's
+                thread, so they must return quickly; a `RewarderError` that they raise
+                becomes the client's answer.
+            tls: An SSL context for connections.
+            max_clients: The maximum number of clients at a time.
             is_public: Whether everyone knows the password, so that web pages must be
                 refused.
         """
@@ -152,20 +152,20 @@ class RewarderServer:
         self._soon(self._broadcast, message)
 
     def reply(self, request: ResetRequest, message: Message) -> None:
-        """Answers the request of one client."""
+        """Answers a client's request."""
         self._soon(self._reply, request, message)
 
     @property
     def clients(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._clients)
 
     def ended(self) -> str | None:
-        """Returns why it has ended unasked; `None` as long as it serves."""
+        """Returns why it stopped without `close`; `None` while it serves."""
         return None if self._failure is None else repr(self._failure)
 
     def close(self, reason: str) -> None:
-        """Tells clients the reason, and hangs up; calling it again does nothing."""
+        """Sends clients the reason, and hangs up; calling it again does nothing."""
         if not self._closed:
             self._closed = True
             self._reason = reason
@@ -175,7 +175,7 @@ class RewarderServer:
     def _soon(self, call: Callable[..., object], *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(call, *args)
-        except RuntimeError:  # The loop is closed: there are no clients.
+        except RuntimeError:  # the loop is closed, so there are no clients
             return
 
     def _broadcast(self, message: Message) -> None:
@@ -227,7 +227,7 @@ class RewarderServer:
             await asyncio.gather(*closing)
 
     def _refuse(self, connection: Any, request: Any) -> Any:
-        """Answers clients that want no messages, or get none; `None` for the others."""
+        """Answers health checks and refused clients; returns `None` for all others."""
         place = place_of(connection.remote_address)
         headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
         reason, status = None, http.HTTPStatus.FORBIDDEN
@@ -247,7 +247,7 @@ class RewarderServer:
             reason = web_page_refusal(headers, self._host)
         if reason is None and len(self._clients) >= self._most:
             are = "is" if self._most == 1 else "are"
-            reason = f"There {are} {counted(self._most, 'client')} already."
+            reason = f"There {are} already {counted(self._most, 'client')}."
             status = http.HTTPStatus.SERVICE_UNAVAILABLE
         if reason is None:
             return None
@@ -269,7 +269,7 @@ class RewarderServer:
             await self._hang_up(client, str(error))
             return
         self._admission.leave(client.place)
-        self._admission.log(client.place, "has connected to the rewarder")
+        self._admission.log(client.place, "connected to the rewarder")
         self._clients.append(client)
         sending = asyncio.ensure_future(client.send_waiting())
         try:
@@ -292,10 +292,10 @@ class RewarderServer:
             await asyncio.gather(sending, return_exceptions=True)
 
     def _check_password(self, header: str | None) -> None:
-        """Refuses a client that does not know the password.
+        """Refuses a client without the right password.
 
         Raises:
-            WrongSecretError: It does not.
+            WrongSecretError: The password is missing or wrong.
         """
         given = password_in(header)
 
@@ -308,28 +308,28 @@ class RewarderServer:
             if given is not None:
                 raise
             raise WrongSecretError(
-                "There is no password. It must be the name of the user in the header "
-                "of basic authentication.",
+                "There is no password. It must be the user name in the header of basic "
+                "authentication.",
                 error.reason,
             ) from error
 
     async def _hang_up(self, client: _Client, reason: str) -> None:
-        """Sends the reason, and closes the connection, which some clients never do."""
+        """Sends the reason, and closes the connection, even if the client does not."""
         from websockets.exceptions import ConnectionClosed
 
         client.end.close(reason, time.time())
         with contextlib.suppress(ConnectionClosed, asyncio.TimeoutError):
             for text in client.end.texts_to_send():
                 await asyncio.wait_for(client.connection.send(text), _PATIENCE)
-        # The frame that closes has room for some 120 bytes.
+        # A close frame has room for about 120 bytes.
         short = reason.encode("utf-8", "replace")[:120].decode("utf-8", "ignore")
         await client.connection.close(1000, short)
 
     def _receive(self, client: _Client, text: str | bytes) -> None:
-        """Does what a message asks.
+        """Carries out a client's message.
 
         Raises:
-            RewarderError: Its sender is to go.
+            RewarderError: The connection must end with this reason.
         """
         may_act = all(
             one.end.state is not RewarderState.ACTIVE for one in self._clients
@@ -347,7 +347,7 @@ class RewarderServer:
 
 
 class RewarderLink:
-    """A client of a rewarder, whose messages are handed on in a thread of its own.
+    """A client of a rewarder, with its own thread for received messages.
 
     Example:
         >>> link = RewarderLink("127.0.0.1:15900", "openai", print)  # doctest: +SKIP
@@ -367,13 +367,13 @@ class RewarderLink:
         """Connects.
 
         Args:
-            address: The host and the port.
+            address: The host and port.
             password: The password.
-            on_message: Called with each message, in the order in which they come; at
-                last with the error that ended the connection.
-            observer: Whether it only watches.
-            timeout: Seconds within which the connection must be made.
-            tls: What encrypts the connection, and checks the certificate.
+            on_message: Called with each message in order, and finally with the error
+                that ended the connection.
+            observer: Whether to only watch.
+            timeout: Seconds for making the connection.
+            tls: An SSL context, which checks the certificate.
 
         Raises:
             RewarderError: The server refuses, or there is none.
@@ -389,7 +389,7 @@ class RewarderLink:
         self._stack = contextlib.ExitStack()
         self._why = ""
         try:
-            # It is entered, because new versions of the library ask for that.
+            # Newer versions of the library want it to be entered.
             connecting: Any = connect(
                 f"{'ws' if tls is None else 'wss'}://{address}",
                 ssl=tls,
@@ -411,7 +411,7 @@ class RewarderLink:
         self._thread.start()
 
     def send(self, message: Message) -> int:
-        """Sends a message; returns its number, which a reply has.
+        """Sends a message; returns its number, which its reply refers to.
 
         Raises:
             RewarderError: The connection is lost.
@@ -424,7 +424,7 @@ class RewarderLink:
                 for text in self._end.texts_to_send():
                     self._connection.send(text)
             except (OSError, WebSocketException) as error:
-                # Its text may have the other end's.
+                # Its text may contain the other end's.
                 raise self._lost(error) from None
         return number
 

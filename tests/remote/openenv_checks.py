@@ -63,7 +63,7 @@ def client_of(server):
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
-def test_their_client_plays_the_episodes_of_the_environment_itself(num_workers):
+def test_openenvs_client_plays_the_same_episodes_as_the_environment(num_workers):
     own = games.Walk()
     own.seed(5)
     rng = np.random.default_rng(1)
@@ -90,7 +90,7 @@ def test_their_client_plays_the_episodes_of_the_environment_itself(num_workers):
 
 
 @pytest.mark.parametrize("target", [WALK, "CartPole", "tests.remote.games:Echo"])
-def test_their_validator_finds_all_six_criteria(target):
+def test_openenvs_validator_finds_all_six_criteria(target):
     with serving(target) as server:
         report = validate_running_environment(server.url, timeout_s=waiting.PATIENCE)
     assert (True, "simulation", "openenv-http/1.x") == (
@@ -101,7 +101,7 @@ def test_their_validator_finds_all_six_criteria(target):
     assert 6 == report["summary"]["passed_count"] == report["summary"]["total_count"]
 
 
-def test_their_validator_says_so_on_the_command_line():
+def test_openenvs_validator_passes_on_the_command_line():
     with serving("CartPole") as server:
         program = Path(sys.executable).with_name("openenv")
         command = [program, "validate", "--url", server.url]
@@ -109,7 +109,7 @@ def test_their_validator_says_so_on_the_command_line():
     assert (0, 6) == (told.returncode, told.stdout.count(" PASS ")), told.stdout
 
 
-def test_an_action_is_not_called_as_those_that_trainers_take_for_tools():
+def test_trainers_do_not_mistake_an_action_for_a_tool_call():
     for_tools = {kind.__name__ for kind in (Action, CallToolAction, ListToolsAction)}
     for target in ("Action=CartPole", "CallTool=CartPole", "list_tools=CartPole"):
         with (
@@ -120,7 +120,7 @@ def test_an_action_is_not_called_as_those_that_trainers_take_for_tools():
         assert schema["title"] not in for_tools
 
 
-def test_their_client_and_validator_take_the_token_in_the_address():
+def test_openenvs_client_and_validator_send_the_token_in_the_address():
     with serving("CartPole", token=DRAW) as server:
         url = re.search(r"http://\S+(?=,)", server.invitation)[0]
         with GenericEnvClient(url).sync() as client:
@@ -131,7 +131,7 @@ def test_their_client_and_validator_take_the_token_in_the_address():
             GenericEnvClient(server.url).sync().__enter__()
 
 
-def test_their_client_is_told_what_cannot_be_done():
+def test_openenvs_client_gets_an_error_for_an_impossible_request():
     with serving(WALK, max_sessions=1) as server, client_of(server) as client:
         client.reset()
         with pytest.raises(RuntimeError, match="VALIDATION_ERROR"):
@@ -141,7 +141,7 @@ def test_their_client_is_told_what_cannot_be_done():
         assert client.step({"push": [0, 0], "jump": True}).reward is not None
 
 
-def test_their_client_outlives_a_crash_of_the_environment():
+def test_openenvs_client_survives_a_crash_of_the_environment():
     crash = {"crash_at": 2, "how": "SIGKILL"}
     target = "envkit.testing:CrashingEnv"
     with (
@@ -184,7 +184,7 @@ def their_walks():
         yield url
 
 
-def test_specs_are_those_of_their_schema_and_the_first_observation(their_walks):
+def test_specs_come_from_openenvs_schema_and_the_first_observation(their_walks):
     with OpenEnvWrapper(their_walks) as env:
         assert {
             "place": ArraySpec((2,), np.float64),
@@ -206,7 +206,7 @@ def play(env, seed, steps=30):
     return told
 
 
-def test_episodes_are_those_of_their_environment_itself(their_walks):
+def test_openenvs_server_plays_the_same_episodes_as_its_environment(their_walks):
     expected = play(openenv_games.Walk(), seed=4)
     rng = np.random.default_rng(1)
     with OpenEnvWrapper(their_walks) as env:
@@ -226,7 +226,7 @@ def test_episodes_are_those_of_their_environment_itself(their_walks):
         was_done = theirs.done
 
 
-def test_their_environments_play_in_a_pool(their_walks):
+def test_openenvs_environments_work_in_a_pool(their_walks):
     make_env = functools.partial(OpenEnvWrapper, their_walks, text_length=8)
     with envkit.ParallelPyEnvironment([make_env] * 3, num_workers=2) as pool:
         pool.seed([1, 2, 3])
@@ -245,7 +245,7 @@ def test_their_environments_play_in_a_pool(their_walks):
                 told = env.step(openenv_games.WalkAction(push=push))
 
 
-def test_texts_are_played_too():
+def test_texts_work_as_actions_and_observations():
     kinds = openenv_games.Echo, *ECHO
     with their_server(*kinds) as url, OpenEnvWrapper(url) as env:
         assert {"message": ObjectSpec(kind=Strings(str))} == env.action_spec()
@@ -257,7 +257,7 @@ def test_texts_are_played_too():
             env.step({"message": "raise"})
 
 
-def test_their_server_that_is_full_says_so():
+def test_openenvs_full_server_says_so():
     kinds = (
         openenv_games.Lonely,
         openenv_games.EchoAction,

@@ -82,7 +82,7 @@ def refused(*command, **how):
         return process.returncode, text
 
 
-def test_the_one_protocol_takes_the_one_socket_whatever_its_name():
+def test_a_single_protocol_takes_a_single_socket_with_any_name():
     with activated("Catch") as process:
         address = process.stdout.readline().split()[-1]
         assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", address)
@@ -93,7 +93,7 @@ def test_the_one_protocol_takes_the_one_socket_whatever_its_name():
         assert 143 == process.wait(PATIENCE)
 
 
-def test_several_protocols_take_theirs_by_name():
+def test_several_protocols_take_sockets_by_name():
     for package in ("starlette", "websockets"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     names, kinds = "universe:vnc:openenv:universe", ",".join(["127.0.0.1"] * 4)
@@ -215,20 +215,20 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_command_refuses_what_cannot_be(case):
+def test_the_command_refuses_sockets_that_it_cannot_use(case):
     command, how, message = REFUSED[case]
     status, text = refused(*command, **how)
     assert 2 == status, text
     assert message in text
 
 
-def test_a_server_that_is_open_to_the_network_has_a_token():
+def test_a_server_open_to_the_network_needs_a_token():
     with activated("Catch", kinds="0.0.0.0") as process:
         assert "tcp://0.0.0.0:" in process.stdout.readline()
         assert "listens at 0.0.0.0 without TLS" in process.stderr.readline()
 
 
-def test_the_sockets_of_a_name_keep_their_order():
+def test_sockets_with_the_same_name_keep_their_order():
     first, second, third = (socket.socket() for _ in range(3))
     with first, second, third:
         given = [("vnc", first), ("own", second), ("vnc", third)]

@@ -106,7 +106,7 @@ GREETINGS = {
 
 
 @pytest.mark.parametrize("case", GREETINGS)
-def test_a_stranger_is_told_why(server, case):
+def test_a_refused_stranger_gets_the_reason(server, case):
     with socket.create_connection(address_of(server)[:2]) as sock:
         sock.sendall(GREETINGS[case])
         sock.shutdown(socket.SHUT_WR)
@@ -116,7 +116,7 @@ def test_a_stranger_is_told_why(server, case):
 
 @settings(max_examples=20)
 @given(data=st.binary(max_size=300), has_magic=st.booleans())
-def test_whatever_a_stranger_says_others_play_on(server, data, has_magic):
+def test_no_message_of_a_stranger_disturbs_other_clients(server, data, has_magic):
     with socket.create_connection(address_of(server)[:2]) as sock:
         sock.sendall((MAGIC if has_magic else b"") + data)
         sock.shutdown(socket.SHUT_WR)
@@ -124,7 +124,7 @@ def test_whatever_a_stranger_says_others_play_on(server, data, has_magic):
     assert server.ended() is None
 
 
-def test_silent_strangers_take_no_place_from_others():
+def test_silent_strangers_keep_no_client_out():
     with served("CartPole") as server:
         host = address_of(server)[:2]
         silent = [socket.create_connection(host) for _ in range(100)]
@@ -162,7 +162,7 @@ WANTS = st.dictionaries(
 
 @settings(max_examples=12)
 @given(wants=WANTS)
-def test_whatever_is_asked_for_is_refused_in_words_or_opened(server, wants):
+def test_any_request_is_granted_or_refused_with_a_reason(server, wants):
     told = ""
     try:
         sock, _, _ = dial([address_of(server)], wants, Peer())
@@ -210,7 +210,7 @@ BIND = {"bind": {"info": [], "first_row": 0}}
     ),
     binds=st.booleans(),
 )
-def test_whatever_a_client_says_ends_its_session_alone(server, frames, binds):
+def test_a_broken_message_ends_only_its_own_session(server, frames, binds):
     sock, _ = session_of(server)
     with sock:
         if binds:
@@ -229,7 +229,7 @@ def server_sessions_end(server):
     assert until(lambda: not server._sessions)
 
 
-def test_others_have_played_on_through_all_of_that(server):
+def test_another_session_survives_all_broken_messages(server):
     assert still_serves(server)
 
 
@@ -254,7 +254,7 @@ SENT_BY_NO_CLIENT = {
 
 
 @pytest.mark.parametrize("case", SENT_BY_NO_CLIENT)
-def test_a_session_ends_with_what_its_client_has_sent(server, case):
+def test_a_broken_message_is_the_reason_for_the_end_of_its_session(server, case):
     data, text = SENT_BY_NO_CLIENT[case]
     sock, _ = session_of(server)
     with sock:
@@ -289,7 +289,7 @@ def fake_server(answer):
 
 @settings(max_examples=20)
 @given(answer=st.binary(max_size=60) | JSON.map(lambda data: b"".join(frame_of(data))))  # type: ignore[arg-type]
-def test_a_client_survives_whatever_answers(answer):
+def test_a_client_survives_any_answer(answer):
     listener, address = fake_server(answer)
     with pytest.raises(ConstructorError):
         connect(address)
@@ -326,7 +326,7 @@ SENT_BY_NO_SERVER = {
 
 
 @pytest.mark.parametrize("case", SENT_BY_NO_SERVER)
-def test_a_client_is_told_what_its_server_has_sent(open_server, case):
+def test_a_clients_error_describes_the_servers_broken_message(open_server, case):
     data, text = SENT_BY_NO_SERVER[case]
     between = Between(open_server.address)
     address = between.address
@@ -345,7 +345,7 @@ def play_on(env):
         env.step([0])
 
 
-def test_nothing_is_unpickled_on_either_side():
+def test_neither_end_unpickles_anything():
     """Python tells of each class that an unpickler looks up."""
     program = """
         import sys

@@ -9,7 +9,7 @@ from tests.remote.serving import served
 
 
 @pytest.mark.parametrize("order", ["next_step", "disabled"])
-def test_a_server_s_environments_continue_after_their_last(order):
+def test_served_environments_can_continue_after_their_last(order):
     with (
         served("tests.bandits:Bandit") as server,
         envkit.connect(server.address, num_envs=2, autoreset=order) as env,

@@ -50,7 +50,7 @@ def told(request, server):
         yield env
 
 
-def test_a_crash_ends_the_episodes_of_one_worker(server):
+def test_a_crash_ends_only_the_episodes_of_its_worker(server):
     address = f"{server.address}/CartPole"
     with connect(address, num_envs=4, num_workers=2) as env:
         env.reset()
@@ -66,7 +66,7 @@ def test_a_crash_ends_the_episodes_of_one_worker(server):
         assert pids[1] == env.servers()[1].facts["pid"]
 
 
-def test_single_rows_are_seeded_stepped_and_reset(poles):
+def test_single_rows_can_be_seeded_stepped_and_reset(poles):
     env, local = poles
     assert same(env.reset(seed=[5, 6, 7, 8]), local.reset(seed=[5, 6, 7, 8]))
     random = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_single_rows_are_seeded_stepped_and_reset(poles):
     assert same(env.reset(MASK, seed=3), local.reset(MASK, seed=3))
 
 
-def test_states_bring_all_rows_back(poles):
+def test_set_state_restores_all_rows(poles):
     env, _ = poles
     env.reset(seed=2)
     states = [env.get_state() for _ in range(3)]
@@ -91,7 +91,7 @@ def test_states_bring_all_rows_back(poles):
     assert all(map(same, *streams))
 
 
-def test_observers_see_all_rows_when_some_have_moved(server):
+def test_observers_see_all_rows_after_some_have_stepped(server):
     with (
         connect(f"{server.address}/CartPole", num_envs=4) as env,
         observe(server.address, env.session) as observed,
@@ -105,7 +105,7 @@ def test_observers_see_all_rows_when_some_have_moved(server):
             assert same(shown, observed.recv(timeout=PATIENCE))
 
 
-def test_options_are_those_of_their_row(told):
+def test_each_row_gets_its_own_options(told):
     assert [3, 3, 3, 3] == told.reset(options={"start": 3}).observation.tolist()
     options = [{"start": 1}, None, {"start": 2}, None]
     assert [1, 0, 2, 0] == told.reset(options=options).observation.tolist()
@@ -113,7 +113,7 @@ def test_options_are_those_of_their_row(told):
     assert [9, 0, 2, 9] == reset.observation.tolist()
 
 
-def test_calls_are_those_of_their_row(told):
+def test_call_reaches_the_right_row(told):
     told.reset(options=[{"start": row} for row in range(4)])
     assert [5, 6, 7, 8] == told.call("add", 5)
     assert [7, 5] == told.call("add", by=4, env_ids=[3, 1])
@@ -121,7 +121,7 @@ def test_calls_are_those_of_their_row(told):
         told.call("close")
 
 
-def test_what_an_environment_raises_is_what_it_was(told):
+def test_an_environments_exception_keeps_its_type(told):
     with pytest.raises(TypeError, match="unsupported operand"):
         told.call("add", "five")
     with pytest.raises(LookupError, match="env 2 raised LookupError: no seed 13"):
@@ -135,13 +135,13 @@ def test_what_an_environment_raises_is_what_it_was(told):
     assert told.step([0, 0, 0, 0]).is_first()[2]
 
 
-def test_text_travels(server):
+def test_text_observations_reach_the_client(server):
     with connect(f"{server.address}/tests.remote.games:Texts", num_envs=2) as env:
         env.reset()
         assert ["ab", "é"] == env.step(np.array(["ab", "é"])).observation.tolist()
 
 
-def test_a_session_has_environments_with_different_arguments(server):
+def test_a_session_may_have_environments_with_different_arguments(server):
     makers = [constructor("CartPole", max_episode_steps=most) for most in (3, 6, 3)]
     with ParallelPyEnvironment(makers, backend=server.address, num_workers=1) as env:
         env.reset()

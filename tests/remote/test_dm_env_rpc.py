@@ -244,7 +244,7 @@ class TestAdaptorOfCartPole(TestAdaptor):
 # What their suite does not ask.
 
 
-def test_states_tell_how_an_episode_ends(walks):
+def test_the_state_of_a_step_tells_how_an_episode_ends(walks):
     ends = set()
     with connected(walks) as connection:
         join(connection, create(connection, seed=3))
@@ -257,7 +257,7 @@ def test_states_tell_how_an_episode_ends(walks):
     assert {STATES.RUNNING, STATES.TERMINATED, STATES.INTERRUPTED} == ends
 
 
-def test_actions_that_are_left_out_have_their_minimum(walks):
+def test_missing_actions_have_their_minimum(walks):
     with connected(walks) as connection, contextlib.ExitStack() as stack:
         env = stack.enter_context(
             contextlib.closing(
@@ -275,7 +275,7 @@ def test_actions_that_are_left_out_have_their_minimum(walks):
     )
 
 
-def test_a_first_time_step_has_neither_reward_nor_discount(walks):
+def test_the_first_time_step_has_no_reward_and_no_discount(walks):
     with connected(walks) as connection:
         env = dm_env_adaptor.create_and_join_world(connection, {}, {}).env
         first = env.reset()
@@ -308,7 +308,7 @@ def test_a_world_has_one_player_at_a_time(walks):
         assert STATES.RUNNING == step_of(second).state
 
 
-def test_the_worlds_of_a_client_go_with_it():
+def test_a_clients_worlds_end_when_it_leaves():
     with serving(WALK, max_sessions=1) as server:
         with connected(server) as first:
             world = create(first)
@@ -328,7 +328,7 @@ def test_the_worlds_of_a_client_go_with_it():
         assert waiting.until(has_room)
 
 
-def test_a_world_that_no_client_has_goes_after_a_while():
+def test_an_abandoned_world_is_destroyed_after_a_while():
     with serving(WALK, idle_timeout=0.05) as server:
 
         def made():
@@ -347,7 +347,7 @@ def test_a_world_that_no_client_has_goes_after_a_while():
         assert waiting.until(is_gone)
 
 
-def test_settings_are_the_arguments_of_the_environment(walks):
+def test_settings_become_constructor_arguments(walks):
     with connected(walks) as connection:
         assert create(connection, most=2)
         with pytest.raises(error.DmEnvRpcError, match=r"has no argument .*least"):
@@ -358,7 +358,7 @@ def test_settings_are_the_arguments_of_the_environment(walks):
             connection.send(request)
 
 
-def test_of_several_environments_a_setting_names_one():
+def test_a_setting_chooses_one_of_several_environments():
     with serving("Catch", "CartPole") as server, connected(server) as connection:
         assert create(connection, environment="Catch").startswith("Catch-")
         with pytest.raises(error.DmEnvRpcError, match="name one of them: Catch, Cart"):
@@ -367,7 +367,7 @@ def test_of_several_environments_a_setting_names_one():
             create(connection, environment="Pong")
 
 
-def test_an_environment_that_raises_is_told_of_and_begins_again():
+def test_an_environment_that_raises_is_reported_and_starts_a_new_episode():
     with (
         serving("envkit.testing:CrashingEnv", allow_arg=("crash_at",)) as server,
         connected(server) as connection,
@@ -379,7 +379,7 @@ def test_an_environment_that_raises_is_told_of_and_begins_again():
         assert STATES.RUNNING == step_of(connection).state
 
 
-def test_a_token_is_asked_for():
+def test_a_client_needs_the_token():
     with serving(WALK, token=SECRET.encode()) as server:
         with (
             connected(server) as connection,
@@ -394,16 +394,16 @@ def test_a_token_is_asked_for():
             assert env.reset().is_first()
 
 
-def test_a_silent_client_is_told_why_it_ends():
+def test_a_silent_stream_ends_with_a_reason():
     with (
         serving(WALK, idle_timeout=0.05) as server,
         connected(server) as connection,
-        pytest.raises(grpc.RpcError, match=r"Nothing was asked for 0\.05 s\."),
+        pytest.raises(grpc.RpcError, match=r"There was no request for 0\.05 s\."),
     ):
         connection._stream.read()
 
 
-def test_a_client_that_hangs_delays_no_other():
+def test_a_hanging_environment_delays_no_other_client():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with (
@@ -424,7 +424,7 @@ def test_a_client_that_hangs_delays_no_other():
         assert STATES.RUNNING == stuck._stream.read().step.state
 
 
-def test_a_server_closes_although_an_environment_hangs():
+def test_a_server_closes_even_if_an_environment_hangs():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with serving("tests.remote.games:Stuck") as server:
@@ -485,7 +485,7 @@ def test_actions_that_do_not_fit_are_refused(walks, actions, message):
 )
 def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
     whole = CountingEnv().environment_spec()._replace(observation=spec)
-    with pytest.raises(SpecError, match="dm_env_rpc has"):
+    with pytest.raises(SpecError, match="dm_env_rpc (has|reserves)"):
         TensorCodec(whole)
 
 
@@ -501,7 +501,7 @@ def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
         (TextSpec((), "<U4"), (None, None)),
     ],
 )
-def test_bounds_are_those_that_the_protocol_knows(spec, bounds):
+def test_bounds_are_sent_in_the_forms_of_the_protocol(spec, bounds):
     whole = CountingEnv().environment_spec()._replace(action={"a": spec})
     sent = TensorCodec(whole).specs.actions[1]
     found = []
@@ -567,7 +567,7 @@ def test_no_request_ends_a_stream_or_disturbs_another(walks, requests):
 
 
 @given(data=st.binary(min_size=1, max_size=200))
-def test_no_bytes_at_the_door_break_the_server(walks, data):
+def test_no_bytes_sent_to_the_port_break_the_server(walks, data):
     host, port = walks.address.split(":")
     with socket.create_connection((host, int(port)), 60) as raw:
         raw.sendall(data)
@@ -575,7 +575,7 @@ def test_no_bytes_at_the_door_break_the_server(walks, data):
         assert create(connection)
 
 
-def test_a_request_that_is_too_large_ends_its_own_stream_alone(walks):
+def test_an_oversized_request_ends_only_its_own_stream(walks):
     large = {"x": tensor_utils.pack_tensor("x" * (1 << 20))}
     with connected(walks) as good, connected(walks) as bad:
         join(good, create(good))
@@ -607,7 +607,7 @@ def play_both(first, second, steps=60, seed=5):
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
-def test_episodes_are_those_of_the_environment_itself(num_workers):
+def test_a_client_plays_the_same_episodes_as_the_environment(num_workers):
     with (
         serving(WALK, num_workers=num_workers) as server,
         DmEnvRpcWrapper(server.address, text_length=3) as env,
@@ -624,7 +624,7 @@ def test_an_environment_of_single_arrays_has_the_same_specs():
             expect_same(own.step(1), env.step(1))
 
 
-def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
+def test_make_finds_the_client_by_its_scheme_and_it_works_in_a_pool(walks):
     target = f"dm_env_rpc:{walks.address}"
     with envkit.make(target, num_envs=2, num_workers=1, text_length=3) as pool:
         pool.seed([1, 2])
@@ -639,7 +639,7 @@ def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
             expect_same(nest.map_structure(lambda *rows: np.stack(rows), *alone), batch)
 
 
-def test_a_text_that_is_longer_than_text_length_is_refused(walks):
+def test_a_text_longer_than_text_length_is_refused(walks):
     with DmEnvRpcWrapper(walks.address, text_length=1) as env:
         env.seed(1)
         with pytest.raises(SpecError, match="'word' has a text of 3 characters, and"):
@@ -647,7 +647,7 @@ def test_a_text_that_is_longer_than_text_length_is_refused(walks):
 
 
 @pytest.mark.heavy
-def test_it_keeps_the_contract(walks):
+def test_the_client_fulfils_the_contract_of_environments(walks):
     check_environment(functools.partial(DmEnvRpcWrapper, walks.address, text_length=3))
 
 
@@ -662,7 +662,7 @@ def test_a_crash_truncates_the_episode_and_the_next_one_begins():
     assert 1.0 == steps[3].discount
 
 
-def test_a_server_that_closes_truncates_the_episode_and_is_found_again():
+def test_a_closing_server_truncates_the_episode_and_the_client_reconnects():
     port = games.free_port()
     with serving("CartPole", port=port) as server:
         env = DmEnvRpcWrapper(server.address, connect_timeout=waiting.PATIENCE)
@@ -676,7 +676,7 @@ def test_a_server_that_closes_truncates_the_episode_and_is_found_again():
         env.close()
 
 
-def test_a_server_that_is_killed_in_a_session_truncates_the_episode():
+def test_a_server_killed_in_a_session_truncates_the_episode():
     with serving_in_a_process("CartPole") as server:
         env = DmEnvRpcWrapper(server.address, connect_timeout=waiting.PATIENCE)
         assert env.step(0).is_first()
@@ -688,7 +688,7 @@ def test_a_server_that_is_killed_in_a_session_truncates_the_episode():
         env.close()
 
 
-def test_an_answer_that_takes_too_long_truncates_the_episode():
+def test_a_late_answer_truncates_the_episode():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with serving("tests.remote.games:Stuck") as server:
@@ -715,7 +715,7 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path):
             DmEnvRpcWrapper(server.address, token=SECRET, connect_timeout=0.5)
 
 
-def test_a_server_that_is_not_there_is_told_of():
+def test_a_missing_server_is_an_error_with_its_address():
     with socket.socket() as silent:  # which does not listen
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -724,7 +724,7 @@ def test_a_server_that_is_not_there_is_told_of():
 
 
 @pytest.mark.parametrize("address", ["there", ":9000", "there:port", ""])
-def test_an_address_that_is_none_is_refused(address):
+def test_a_malformed_address_is_refused(address):
     with pytest.raises(ValueError, match="must be a host and a port"):
         DmEnvRpcWrapper(address)
 
@@ -781,7 +781,7 @@ def strange_answers(draw):
 
 
 @given(answer=strange_answers())
-def test_no_answer_of_a_server_is_taken_for_what_it_is_not(strange_server, answer):
+def test_a_malformed_answer_of_a_server_is_an_error(strange_server, answer):
     address, answers = strange_server
     answers[:] = []
     env = DmEnvRpcWrapper(address, connect_timeout=waiting.PATIENCE)

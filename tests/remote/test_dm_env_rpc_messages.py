@@ -103,7 +103,7 @@ def without_text(answer):
 # The genuine library.
 
 
-def test_a_server_answers_a_genuine_client_as_recorded():
+def test_a_server_answers_a_recorded_client_as_recorded():
     owner, stream = Owner(), ServerStream()
     answers = [owner.answer(stream, request) for request, _ in WALK]
     for (_, expected), answer in zip(WALK, answers, strict=True):
@@ -126,7 +126,7 @@ def ask_as_recorded(client, request):
     return getattr(client, kind.removesuffix("_world"))(*name, *settings)
 
 
-def test_a_client_says_to_a_genuine_server_what_a_genuine_client_has_said():
+def test_a_client_sends_a_recorded_server_the_recorded_requests():
     client, steps = ClientStream("The server"), []
     for data, answer in CATCH:
         request = Request.FromString(data)
@@ -250,7 +250,7 @@ BEGINNING = [
         st.tuples(st.booleans(), messages | st.binary(max_size=30)), max_size=8
     ),
 )
-def test_any_request_in_any_state_has_one_answer_and_the_table_says_what_follows(
+def test_any_request_in_any_state_has_one_answer_and_leads_to_a_state_in_the_table(
     count, requests
 ):
     owner = Owner()
@@ -295,7 +295,7 @@ def test_any_answer_is_an_event_or_an_error_with_a_reason(count, ask, data):
     try:
         client.receive(data)
     except DmEnvRpcError as error:
-        how = "sent an answer that is none" if client.is_broken else "answered"
+        how = "sent a malformed answer" if client.is_broken else "answered"
         assert str(error).startswith(f"It {how}: ")  # noqa: PT017  # or an event
     else:
         assert not client.is_broken
@@ -312,7 +312,7 @@ def test_any_answer_is_an_event_or_an_error_with_a_reason(count, ask, data):
         lambda stream: stream.refuse(3, "no"),
     ],
 )
-def test_an_owner_cannot_answer_before_it_is_asked(call):
+def test_an_owner_cannot_answer_before_a_request(call):
     with pytest.raises(RuntimeError):
         call(ServerStream())
 
@@ -324,13 +324,13 @@ def test_no_request_is_read_before_the_last_one_is_answered():
         stream.receive(message("create_world"))
 
 
-def test_a_client_cannot_ask_out_of_place():
+def test_a_client_cannot_send_a_request_in_the_wrong_state():
     client = ClientStream("It")
     with pytest.raises(RuntimeError, match="reset must not be asked for outside"):
         client.reset({})
 
 
-def test_an_error_of_an_environment_lets_the_next_step_begin_an_episode():
+def test_after_an_error_of_the_environment_the_next_step_begins_an_episode():
     owner, stream = Owner(), ServerStream()
     for request in BEGINNING:
         owner.answer(stream, request)
@@ -340,7 +340,7 @@ def test_an_error_of_an_environment_lets_the_next_step_begin_an_episode():
     assert isinstance(stream.receive(message("step")), BeginEpisode)
 
 
-def test_a_world_that_is_reset_during_a_step_begins_an_episode_with_the_next():
+def test_a_world_reset_during_a_step_begins_an_episode_at_the_next_step():
     owner, stream, other = Owner(), ServerStream(), ServerStream()
     for request in BEGINNING:
         owner.answer(stream, request)
@@ -353,7 +353,7 @@ def test_a_world_that_is_reset_during_a_step_begins_an_episode_with_the_next():
     assert (5, None) == begun[1:]
 
 
-def test_an_error_does_not_show_what_is_hidden():
+def test_an_error_does_not_reveal_hidden_values():
     stream = ServerStream(hide=lambda text: text.replace("secret", "..."))
     stream.receive(message("create_world"))
     stream.refuse(13, "the secret \udc80 is wrong")

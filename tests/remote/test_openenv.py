@@ -135,7 +135,7 @@ def play_both(first, second, steps=60, seed=5):
 # The server.
 
 
-def test_a_conversation(session):
+def test_a_client_can_reset_step_and_read_the_state(session):
     told = session.ask("reset", seed=7, episode_id="mine")
     env = games.Walk()
     env.seed(7)
@@ -237,7 +237,7 @@ def test_the_metadata_tell_how_an_episode_ended(session):
         ),
     ],
 )
-def test_what_cannot_be_done_is_told_and_the_session_goes_on(
+def test_an_impossible_request_is_an_error_and_the_session_continues(
     session, text, code, message
 ):
     told = session.send(text)
@@ -246,7 +246,7 @@ def test_what_cannot_be_done_is_told_and_the_session_goes_on(
     assert "observation" == session.ask("reset")["type"]
 
 
-def test_an_environment_that_raises_is_told_of():
+def test_an_exception_of_the_environment_is_reported():
     with serving("tests.remote.games:Echo") as server, Session(server) as session:
         session.ask("reset", task="speak")
         assert {
@@ -265,14 +265,14 @@ def test_an_environment_that_raises_is_told_of():
         assert "hal\ud83d \0 \U0001f600" == told["observation"]["value"]
 
 
-def test_each_connection_has_an_environment_of_its_own(walks):
+def test_each_connection_has_its_own_environment(walks):
     with Session(walks) as first, Session(walks) as second:
         begun = first.ask("reset", seed=1)
         assert begun != second.ask("reset", seed=2)
         assert begun == second.ask("reset", seed=1)
 
 
-def test_a_server_that_is_full_says_so_and_has_room_again_later():
+def test_a_full_server_says_so_and_later_has_room_again():
     with serving(WALK, max_sessions=1) as server:
         with Session(server) as first:
             assert "observation" == first.ask("reset")["type"]
@@ -290,7 +290,7 @@ def test_a_server_that_is_full_says_so_and_has_room_again_later():
         assert waiting.until(lambda: fetched(server, "/reset", {})[0] == 200)
 
 
-def test_an_environment_that_cannot_be_made_is_told_of():
+def test_a_failed_constructor_is_reported():
     games.Unmade.made = 0
     # The first one, which is made for its specs, serves the first client.
     with serving("tests.remote.games:Unmade") as server, Session(server) as first:
@@ -304,7 +304,7 @@ def test_an_environment_that_cannot_be_made_is_told_of():
         } == told["data"]
 
 
-def test_a_session_that_hangs_delays_no_other():
+def test_a_hanging_session_delays_no_other():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with (
@@ -323,7 +323,7 @@ def test_a_session_that_hangs_delays_no_other():
         assert "observation" == told["type"]
 
 
-def test_a_server_closes_although_an_environment_hangs():
+def test_a_server_closes_even_if_an_environment_hangs():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with serving("tests.remote.games:Stuck") as server:
@@ -409,7 +409,7 @@ def test_environments_and_their_threads_end_with_the_server():
     idle.close()
 
 
-def test_a_tool_is_called_in_vain_and_the_session_goes_on(session):
+def test_a_tool_call_is_refused_and_the_session_continues(session):
     for request, code in [
         ({"jsonrpc": "2.0", "method": "tools/list", "id": 5}, -32601),
         ({"jsonrpc": "2.0", "method": "tools/call", "params": {}, "id": 5}, -32601),
@@ -422,7 +422,7 @@ def test_a_tool_is_called_in_vain_and_the_session_goes_on(session):
 
 
 @pytest.mark.parametrize("action", ["exit", "half", "huge"])
-def test_what_json_cannot_hold_and_a_call_of_exit_end_no_session(action):
+def test_neither_values_outside_json_nor_sys_exit_end_a_session(action):
     with serving("tests.remote.games:Breaking") as server:
         with Session(server) as session:
             session.ask("reset")
@@ -438,12 +438,12 @@ def test_a_silent_session_ends_with_a_reason():
     with serving(WALK, idle_timeout=0.05) as server, Session(server) as session:
         told = json.loads(session.socket.recv(timeout=waiting.PATIENCE))
         assert {
-            "message": "The session has ended: nothing was asked for 0.05 s.",
+            "message": "The session has ended: there was no request for 0.05 s.",
             "code": "SESSION_ERROR",
         } == told["data"]
 
 
-def test_a_message_that_is_too_large_ends_its_own_session_alone(walks):
+def test_an_oversized_message_ends_only_its_own_session(walks):
     with Session(walks) as large, Session(walks) as other:
         other.ask("reset")
         with pytest.raises(Exception, match="1009"):
@@ -453,7 +453,7 @@ def test_a_message_that_is_too_large_ends_its_own_session_alone(walks):
     assert (413, "TOO_LARGE") == (status, told["code"])
 
 
-def test_the_endpoints_of_http(walks):
+def test_the_http_endpoints_answer_as_openenvs_do(walks):
     get = functools.partial(fetched, walks)
     assert (200, {"status": "healthy"}) == get("/health")
     assert {"name", "description", "version"} <= get("/metadata")[1].keys()
@@ -485,7 +485,7 @@ def test_the_endpoints_of_http(walks):
         (WALK, "Walk"),
     ],
 )
-def test_a_schema_is_short_and_called_after_its_environment(target, name):
+def test_a_schema_is_short_and_named_after_its_environment(target, name):
     """Trainers put it into prompts, and take `Action` for that of tools."""
     with serving(target) as server:
         schemas = fetched(server, "/schema")[1]
@@ -496,7 +496,7 @@ def test_a_schema_is_short_and_called_after_its_environment(target, name):
     assert "e+38" not in text
 
 
-def test_the_schema_of_an_action_is_as_short_as_it_can_be():
+def test_the_schema_of_an_action_has_no_needless_entries():
     with serving("CartPole") as server:
         schemas = fetched(server, "/schema")[1]
     assert {
@@ -508,7 +508,7 @@ def test_the_schema_of_an_action_is_as_short_as_it_can_be():
     } == schemas["action"]
 
 
-def test_tasks_are_told(walks):
+def test_the_task_api_lists_the_tasks_of_an_environment(walks):
     """By an environment in a worker as by one in the server; see OpenEnv's Task API."""
     post = "tests.remote.games:Tasks"
     for workers in (None, 1):
@@ -535,7 +535,7 @@ def test_tasks_are_told(walks):
     assert 404 == fetched(walks, "/Pong/splits")[0]
 
 
-def test_a_token_is_asked_for():
+def test_a_client_needs_the_token():
     with serving(WALK, token=SECRET.encode()) as server:
         assert 401 == fetched(server, "/schema")[0]
         with pytest.raises(Exception, match="401"):
@@ -547,7 +547,7 @@ def test_a_token_is_asked_for():
             assert env.reset().is_first()
 
 
-def test_several_environments_are_below_the_address():
+def test_each_of_several_environments_has_its_name_in_the_address():
     menu = Menu([Offer("Catch"), Offer("pole=CartPole")])
     with OpenEnvServer(menu, ServeOptions(port=0, token=None)) as server:
         assert f"openenv: {server.url}/Catch {server.url}/pole" == server.line
@@ -558,7 +558,9 @@ def test_several_environments_are_below_the_address():
                 assert shape == env.reset().observation.shape
         assert 501 == fetched(server, "/pole/splits")[0]
         assert 200 == fetched(server, "/health")[0]
-        told = "Nothing is at /Pong/health. The environments are at /Catch, /pole."
+        told = (
+            "There is nothing at /Pong/health. The environments are at /Catch, /pole."
+        )
         assert (404, {"detail": told}) == fetched(server, "/Pong/health")
 
 
@@ -598,7 +600,7 @@ def test_no_message_ends_a_session_or_disturbs_another(walks, messages):
     path=st.sampled_from(["/reset", "/step", "/mcp", "/state", "/ws", "/no", "/%00"]),
     body=st.binary(max_size=30) | JSON.map(lambda data: json.dumps(data).encode()),
 )
-def test_no_request_by_http_breaks_the_server(walks, path, body):
+def test_no_http_request_breaks_the_server(walks, path, body):
     request = urllib.request.Request(f"{walks.url}{path}", data=body)
     refusal = 400
     try:
@@ -612,7 +614,7 @@ def test_no_request_by_http_breaks_the_server(walks, path, body):
 
 
 @given(data=st.binary(min_size=1, max_size=200))
-def test_no_bytes_at_the_door_break_the_server(walks, data):
+def test_no_bytes_sent_to_the_port_break_the_server(walks, data):
     address = walks.url.rpartition("/")[2].split(":")
     with socket.create_connection((address[0], int(address[1])), 60) as raw:
         raw.sendall(data)
@@ -622,7 +624,7 @@ def test_no_bytes_at_the_door_break_the_server(walks, data):
 # The client.
 
 
-def test_episodes_are_those_of_the_environment_itself(walks):
+def test_a_client_plays_the_same_episodes_as_the_environment(walks):
     with OpenEnvWrapper(walks.url) as env:
         own = games.Walk()
         assert own.environment_spec() == env.environment_spec()
@@ -630,12 +632,12 @@ def test_episodes_are_those_of_the_environment_itself(walks):
         play_both(own, env)
 
 
-def test_episodes_are_those_of_the_environment_in_worker_processes_too():
+def test_a_client_plays_the_same_episodes_in_worker_processes():
     with serving(WALK, num_workers=1) as server, OpenEnvWrapper(server.url) as env:
         play_both(games.Walk(), env, steps=20)
 
 
-def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
+def test_make_finds_the_client_by_its_scheme_and_it_works_in_a_pool(walks):
     target = f"openenv:{walks.url}"
     with envkit.make(target, num_envs=2, num_workers=1) as pool:
         pool.seed([1, 2])
@@ -651,11 +653,11 @@ def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
 
 
 @pytest.mark.heavy
-def test_it_keeps_the_contract(walks):
+def test_the_client_fulfils_the_contract_of_environments(walks):
     check_environment(functools.partial(OpenEnvWrapper, walks.url))
 
 
-def test_infos_are_the_metadata(walks):
+def test_get_info_returns_the_metadata(walks):
     with OpenEnvWrapper(walks.url) as env:
         env.seed(2)
         first = env.reset()
@@ -685,7 +687,7 @@ def test_texts_and_options_reach_the_server():
                 env.step(3)
 
 
-def test_specs_can_be_given_and_leave_keys_out(walks):
+def test_given_specs_may_leave_keys_out(walks):
     spec = {"left": ArraySpec((), np.int64)}
     with OpenEnvWrapper(walks.url, observation_spec=spec) as env:
         assert spec == env.observation_spec()
@@ -707,7 +709,7 @@ def test_a_crash_truncates_the_episode_and_the_next_one_begins():
             assert "observation" == session.ask("reset")["type"]
 
 
-def test_a_server_that_closes_truncates_the_episode_and_is_found_again():
+def test_a_closing_server_truncates_the_episode_and_the_client_reconnects():
     port = games.free_port()
     with serving(WALK, port=port) as server:
         env = OpenEnvWrapper(server.url, connect_timeout=waiting.PATIENCE)
@@ -722,7 +724,7 @@ def test_a_server_that_closes_truncates_the_episode_and_is_found_again():
         env.close()
 
 
-def test_a_server_that_is_killed_in_a_session_truncates_the_episode():
+def test_a_server_killed_in_a_session_truncates_the_episode():
     command = [sys.executable, "-m", "envkit", "serve", "CartPole", "--port=0"]
     process = subprocess.Popen(
         [*command, "--openenv"], stdout=subprocess.PIPE, text=True
@@ -755,7 +757,7 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path):
             OpenEnvWrapper(server.url, token=SECRET)
 
 
-def test_a_server_that_is_not_there_is_told_of(message_of):
+def test_a_missing_server_is_an_error_with_its_address(message_of):
     with socket.socket() as silent:  # which does not listen
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
@@ -770,12 +772,12 @@ def test_a_server_that_is_not_there_is_told_of(message_of):
 
 
 @pytest.mark.parametrize("url", ["ftp://there:1", "http://", ""])
-def test_an_address_that_is_none_is_refused(url):
+def test_a_malformed_address_is_refused(url):
     with pytest.raises(ValueError, match="must be like 'http://localhost:8000'"):
         OpenEnvWrapper(url)
 
 
-def test_an_answer_that_takes_too_long_truncates_the_episode():
+def test_a_late_answer_truncates_the_episode():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with serving("tests.remote.games:Stuck") as server:
@@ -822,7 +824,7 @@ def strange_server():
 
 
 @given(answer=ANSWERS)
-def test_no_answer_of_a_server_is_taken_for_what_it_is_not(strange_server, answer):
+def test_a_malformed_answer_of_a_server_is_an_error(strange_server, answer):
     url, answers = strange_server
     schema = {
         "action": {},

@@ -108,7 +108,7 @@ def what_matters(text):
 # Genuine ends.
 
 
-def test_a_server_answers_a_genuine_client_as_a_genuine_server_has():
+def test_a_server_answers_a_recorded_client_like_openenvs_server():
     session = served()
     for text, genuine in recorded_openenv.THEIR_CLIENT_AND_SERVER:
         answer = answered(session, text, genuine)
@@ -133,7 +133,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize(("text", "genuine"), recorded_openenv.STRANGE)
-def test_a_stranger_is_answered_as_by_a_genuine_server(text, genuine):
+def test_a_broken_client_gets_the_answers_of_openenvs_server(text, genuine):
     session = served()
     session.receive('{"type": "reset"}')
     session.observe(*FIRST)
@@ -149,7 +149,9 @@ def test_a_stranger_is_answered_as_by_a_genuine_server(text, genuine):
 @pytest.mark.parametrize(
     ("kind", "body", "status", "genuine"), recorded_openenv.REQUESTS
 )
-def test_a_request_is_answered_as_by_a_genuine_server(kind, body, status, genuine):
+def test_an_http_request_gets_the_answer_of_openenvs_server(
+    kind, body, status, genuine
+):
     session = served(alone=True)
     answer, told = session.receive_body(kind, body.encode()), json.loads(genuine)
     if isinstance(answer, TasksAsked):
@@ -160,7 +162,7 @@ def test_a_request_is_answered_as_by_a_genuine_server(kind, body, status, genuin
     assert told.keys() <= json.loads(answer.body).keys()
 
 
-def test_a_genuine_client_is_answered_as_when_it_was_recorded():
+def test_openenvs_client_gets_the_recorded_answers():
     env = CartPole()
     session = served(Forms(env.environment_spec(), "CartPole"))
     steps = 0
@@ -179,7 +181,7 @@ def test_a_genuine_client_is_answered_as_when_it_was_recorded():
 
 
 @pytest.mark.parametrize("name", ["OUR_CLIENT", "OUR_CLIENT_ECHO", "OUR_CLIENT_FULL"])
-def test_a_client_says_to_a_genuine_server_what_was_recorded(name):
+def test_a_client_sends_openenvs_server_the_recorded_messages(name):
     session = ClientSession(SERVER_NAME)
     for text, genuine in getattr(recorded_openenv, name):
         message = json.loads(text)
@@ -207,7 +209,7 @@ def test_a_client_says_to_a_genuine_server_what_was_recorded(name):
     assert over is session.state
 
 
-def test_a_genuine_client_sends_what_ours_sends():
+def test_envkits_client_sends_the_same_messages_as_openenvs():
     for text, genuine in recorded_openenv.THEIR_CLIENT_AND_SERVER:
         message, session = json.loads(text), ClientSession(SERVER_NAME)
         sent = session.ask(message["type"], message.get("data"))
@@ -236,14 +238,14 @@ def test_each_state_is_reached_and_each_end_waits_for_one_answer(table):
     assert ((), ()) == table[SessionState.CLOSED]
 
 
-def test_nothing_is_read_while_the_environment_is_asked():
+def test_nothing_is_read_while_the_environment_is_busy():
     session = served()
     session.receive('{"type": "reset"}')
     with pytest.raises(RuntimeError, match="reads nothing while its environment"):
         session.receive('{"type": "state"}')
 
 
-def test_a_reset_that_is_refused_leaves_the_episode_as_it_was():
+def test_a_refused_reset_does_not_change_the_episode():
     session = served()
     session.receive('{"type": "reset"}')
     session.observe(*FIRST)
@@ -264,7 +266,7 @@ def test_an_environment_that_raises_needs_a_reset():
     assert isinstance(session.receive('{"type": "reset"}'), ResetAsked)
 
 
-def test_an_error_hides_what_it_must_and_is_cut():
+def test_an_errors_text_is_cut_and_hides_the_servers_values():
     session = served(hide=lambda text: text.replace("hush", "…"))
     session.receive('{"type": "reset"}')
     answer = json.loads(session.fail(ValueError("hush " * 10_000)).text)
@@ -380,7 +382,7 @@ def settle(session, event, outcome):
     texts=st.lists(st.tuples(TEXTS, st.sampled_from(ENDS)), max_size=6),
     start=st.sampled_from(["", "PLAYING", "ENDED", "BROKEN"]),
 )
-def test_any_text_in_any_state_is_answered_and_the_session_goes_on(texts, start):
+def test_any_text_in_any_state_is_answered_and_the_session_continues(texts, start):
     session = served()
     if start:
         session.receive('{"type":"reset"}')
@@ -409,14 +411,14 @@ def test_any_body_of_a_request_is_answered(kind, body, outcome):
 
 
 @pytest.mark.parametrize(("beyond", "code"), [(0, ""), (1, "TOO_LARGE")])
-def test_a_message_is_as_long_as_an_action_may_be_and_no_longer(beyond, code):
+def test_the_limit_of_a_message_fits_the_largest_action(beyond, code):
     # JSON may have blanks at its end.
     text = '{"type":"state"}'.ljust(WALK.largest_message + beyond)
     assert code == served().receive(text).code
 
 
 @pytest.mark.parametrize(("depth", "code"), [(98, ""), (99, "INVALID_JSON")])
-def test_a_message_is_nested_a_hundred_levels_deep_and_no_more(depth, code):
+def test_a_message_may_be_nested_at_most_a_hundred_levels_deep(depth, code):
     deep = "[" * depth + "]" * depth
     answer = served().receive(f'{{"type":"reset","data":{{"task":{deep}}}}}')
     assert code == getattr(answer, "code", "")
@@ -431,7 +433,7 @@ def test_a_message_is_nested_a_hundred_levels_deep_and_no_more(depth, code):
         objects(JSON),
     ),
 )
-def test_any_answer_is_an_event_or_an_error_of_the_client(kind, text):
+def test_a_client_turns_any_answer_into_an_event_or_an_error(kind, text):
     session = ClientSession(SERVER_NAME)
     session.ask(kind)
     reason = SERVER_NAME
@@ -456,7 +458,7 @@ def test_any_answer_is_an_event_or_an_error_of_the_client(kind, text):
     seed=st.integers(0, 2**62),
     calls=st.lists(st.sampled_from(["reset", "step", "state"]), max_size=30),
 )
-def test_a_client_sees_what_the_environment_shows(seed, calls):
+def test_a_client_receives_the_environments_time_steps(seed, calls):
     env = games.Walk()
     forms = Forms(env.environment_spec(), "Walk")
     server, client, time_step = served(forms), ClientSession(SERVER_NAME), None
@@ -480,7 +482,7 @@ def test_a_client_sees_what_the_environment_shows(seed, calls):
         assert (reward, *flags, discount) == (*step[1:4], step.discount)
 
 
-def test_names_of_sessions_are_drawn_where_the_client_has_none():
+def test_an_episode_without_a_name_gets_one():
     names = map("episode {}".format, itertools.count())
     session = ServedSession(WALK, lambda: next(names))
     for _ in range(2):

@@ -420,7 +420,7 @@ def refusals(caplog):
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_refusal_is_one_line_with_its_reason(case, caplog, monkeypatch):
+def test_each_refusal_is_logged_in_one_line_with_its_reason(case, caplog, monkeypatch):
     protocol, provoke, reason, options = REFUSALS[case]
     caplog.set_level(logging.INFO, "envkit")
     if case.endswith("too slow"):
@@ -449,7 +449,7 @@ FULL = {
 
 
 @pytest.mark.parametrize("protocol", FULL)
-def test_one_session_too_many_is_one_line(protocol, caplog):
+def test_one_session_too_many_is_logged_in_one_line(protocol, caplog):
     limit = {"max_viewers": 1} if protocol == "vnc" else {"max_sessions": 1}
     with serving(protocol, **limit) as (_, place), FULL[protocol](place) as first:
         if protocol == "openenv":  # Its sessions begin with the first episode.
@@ -462,7 +462,7 @@ def test_one_session_too_many_is_one_line(protocol, caplog):
     assert re.search(r"1 (session|environment|viewer)", line), line
 
 
-def test_one_client_of_a_rewarder_too_many_is_one_line_and_healthz_answers(caplog):
+def test_a_full_rewarder_logs_one_line_and_still_answers_healthz(caplog):
     from websockets.exceptions import InvalidStatus
     from websockets.sync.client import connect as plain
 
@@ -479,7 +479,7 @@ def test_one_client_of_a_rewarder_too_many_is_one_line_and_healthz_answers(caplo
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe"])
-def test_what_is_no_tls_is_refused_by_name_where_there_is_a_certificate(
+def test_a_client_without_tls_is_logged_by_a_server_with_a_certificate(
     protocol, caplog, certificate
 ):
     with serving(protocol, **tls_options(certificate)) as (_, place):
@@ -494,7 +494,7 @@ def test_what_is_no_tls_is_refused_by_name_where_there_is_a_certificate(
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe"])
-def test_a_client_that_does_not_trust_the_certificate_is_one_line(
+def test_a_client_that_does_not_trust_the_certificate_is_logged_in_one_line(
     protocol, caplog, certificate
 ):
     with serving(protocol, **tls_options(certificate)) as (_, place):
@@ -521,7 +521,7 @@ def test_a_tls_handshake_that_stalls_is_dropped_in_time(
     assert re.search(rf"was refused by {protocol}: {told}$", line), line
 
 
-def test_refusals_of_those_with_a_token_have_its_name(tmp_path, caplog):
+def test_refusals_of_token_holders_are_logged_with_their_names(tmp_path, caplog):
     file = TokensFile(tokens_in(tmp_path, f"alice {ALICE}\n"))
     for protocol in TOKENS:
         with (
@@ -539,7 +539,7 @@ def test_refusals_of_those_with_a_token_have_its_name(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe", "vnc"])
-def test_too_many_strangers_are_dropped_with_a_line_each(protocol, caplog):
+def test_each_dropped_stranger_is_logged_in_one_line(protocol, caplog):
     most = 16 if protocol == "vnc" else 64
     with serving(protocol) as (_, place), contextlib.ExitStack() as stack:
         for _ in range(most + 3):
@@ -550,14 +550,14 @@ def test_too_many_strangers_are_dropped_with_a_line_each(protocol, caplog):
             assert line.endswith("it has not proved itself, and others came")
 
 
-def test_a_flood_of_refusals_is_counted_and_not_written(caplog):
+def test_a_flood_of_refusals_is_counted_instead_of_logged(caplog):
     admission = Admission("vnc")
     for number in range(5000):
         admission.refuse(f"127.0.0.1:{number}", "no")
     assert 1000 <= len(caplog.messages) < 1200
 
 
-def test_no_control_character_of_a_client_is_in_a_line(caplog):
+def test_the_log_escapes_control_characters_of_clients(caplog):
     Admission("vnc").refuse("127.0.0.1:7", "\x1b[2J\r\nsecond line \u202e")
     assert [r"127.0.0.1:7 was refused by vnc: \u001b[2J\u000d"] == caplog.messages
 
@@ -586,7 +586,7 @@ HTTP = ["envkit", "openenv", "universe"]
 
 
 @pytest.mark.parametrize("protocol", HTTP)
-def test_healthz_needs_no_secret_and_tells_no_numbers(protocol, caplog):
+def test_healthz_needs_no_secret_and_reveals_no_numbers(protocol, caplog):
     with serving(protocol) as (_, place):
         status, body = get(place)
         assert 200 == status
@@ -595,7 +595,7 @@ def test_healthz_needs_no_secret_and_tells_no_numbers(protocol, caplog):
 
 
 @pytest.mark.parametrize("protocol", HTTP)
-def test_healthz_answers_by_tls(protocol, certificate):
+def test_healthz_answers_over_tls(protocol, certificate):
     with serving(protocol, **tls_options(certificate)) as (_, place):
         assert 200 == get(place, cafile=certificate[0])[0]
 
@@ -612,7 +612,7 @@ def test_healthz_answers_no_web_page(protocol, headers):
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv"])
-def test_healthz_answers_in_a_full_house(protocol):
+def test_healthz_answers_when_the_server_is_full(protocol):
     with serving(protocol, max_sessions=1) as (_, place), FULL[protocol](place):
         assert 200 == get(place)[0]
 
@@ -765,7 +765,7 @@ def is_refused_by_the_system(address):
     return False
 
 
-def test_a_server_that_is_stopping_is_503(tmp_path):
+def test_healthz_of_a_stopping_server_is_503(tmp_path):
     file = tmp_path / "open"
     file.touch()
     target = f"slow={__name__}:SlowToClose"
@@ -817,7 +817,7 @@ WRONG_FILES = {
 
 
 @pytest.mark.parametrize("case", WRONG_FILES)
-def test_a_wrong_file_of_tokens_is_refused_with_its_line(case, tmp_path):
+def test_an_error_in_a_token_file_names_the_line(case, tmp_path):
     text, message = WRONG_FILES[case]
     with pytest.raises(ValueError, match=message) as caught:
         TokensFile(tokens_in(tmp_path, text))
@@ -832,12 +832,12 @@ def test_a_wrong_file_of_tokens_is_refused_with_its_line(case, tmp_path):
     ],
     ids=["as Windows writes it", "a # within a token"],
 )
-def test_a_file_of_tokens_may_have(text, token, tmp_path):
+def test_a_token_file_may_have_a_byte_order_mark_and_comments(text, token, tmp_path):
     first = TokensFile(tokens_in(tmp_path, text)).holders()[0]
     assert ("alice", token.encode()) == first[:2]
 
 
-def test_a_file_of_tokens_that_others_can_read_is_refused(tmp_path):
+def test_a_token_file_that_others_can_read_is_refused(tmp_path):
     with pytest.raises(PermissionError, match="has the mode 0644"):
         TokensFile(tokens_in(tmp_path, f"alice {ALICE}\n", 0o644))
 
@@ -860,7 +860,7 @@ TOKENS = ["envkit", "openenv", "dm-env-rpc"]
 
 
 @pytest.mark.parametrize("protocol", TOKENS)
-def test_each_token_lets_its_holder_in_until_it_expires(protocol, tmp_path, caplog):
+def test_each_token_admits_its_holder_until_it_expires(protocol, tmp_path, caplog):
     caplog.set_level(logging.INFO, "envkit")
     text = f"# ours\nalice {ALICE} {FUTURE} # for the year\nbob {BOB} {PAST}\n"
     file = TokensFile(tokens_in(tmp_path, text))
@@ -886,7 +886,7 @@ def test_an_expired_token_is_refused_without_its_name(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", TOKENS)
-def test_the_file_is_read_again_when_it_has_changed(protocol, tmp_path):
+def test_a_changed_token_file_is_read_again(protocol, tmp_path):
     path = tokens_in(tmp_path, f"alice {ALICE}\n")
     with serving(protocol, token=TokensFile(path)) as (_, place):
         assert enters(protocol, place, ALICE)
@@ -915,7 +915,9 @@ BREAK = {
 
 
 @pytest.mark.parametrize("case", BREAK)
-def test_a_broken_file_leaves_the_tokens_of_before_and_one_line(case, tmp_path, caplog):
+def test_a_broken_token_file_keeps_the_previous_tokens_valid_and_is_logged_once(
+    case, tmp_path, caplog
+):
     path = tokens_in(tmp_path, f"alice {ALICE}\n")
     with serving("envkit", token=TokensFile(path)) as (_, place):
         BREAK[case](path)
@@ -944,7 +946,7 @@ def test_a_removed_token_ends_no_session_and_resumes_none(tmp_path, monkeypatch)
         between.close()
 
 
-def test_the_command_takes_a_file_of_tokens(tmp_path):
+def test_the_command_takes_a_token_file(tmp_path):
     path = tokens_in(tmp_path, f"alice {ALICE}\n")
     with command("Catch", f"--tokens-file={path}") as (process, lines):
         address = lines.readline().split()[-1]
@@ -977,7 +979,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("case", CONTRADICTIONS)
-def test_the_command_refuses(case, capsys, tmp_path):
+def test_the_command_refuses_contradictory_options(case, capsys, tmp_path):
     from envkit.cli.main import main
 
     password = tmp_path / "password"

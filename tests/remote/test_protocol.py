@@ -123,7 +123,7 @@ def details_of(asked):
 
 @pytest.mark.parametrize("name", SPOKEN)
 @given(places=cuts)
-def test_a_client_sends_what_a_recorded_client_has_sent(name, places):
+def test_a_client_sends_the_bytes_of_a_recorded_client(name, places):
     hello, greeting, *rest = SPOKEN[name]
     client = ClientHandshake(nonce_in(hello))
     sent = client.data_to_send()
@@ -163,7 +163,7 @@ def test_a_client_sends_what_a_recorded_client_has_sent(name, places):
 
 @pytest.mark.parametrize("name", GRANTED)
 @given(places=cuts)
-def test_a_server_answers_a_recorded_client_as_a_recorded_server(name, places):
+def test_a_server_answers_a_recorded_client_with_the_recorded_bytes(name, places):
     hello, greeting, asked, answer, *_ = GRANTED[name]
     needs_token = b'"token":true' in greeting
     server = ServerHandshake(nonce_in(greeting), needs_token=needs_token)
@@ -219,7 +219,7 @@ tokens = st.none() | st.sampled_from([b"one token", b"another token"])
     nonces=st.tuples(*[st.binary(min_size=16, max_size=16)] * 2),
     places=cuts,
 )
-def test_a_client_is_admitted_if_it_knows_the_token_and_trusts_who_knows_it(
+def test_client_and_server_accept_each_other_only_if_both_know_the_token(
     known, given_, nonces, places
 ):
     client = ClientHandshake(nonces[0])
@@ -328,7 +328,7 @@ def outcome(make, pieces):
     ids=["a client", "a server", "a server with a token"],
 )
 @given(data=traffic, places=cuts)
-def test_any_bytes_cut_anywhere_end_as_they_do_in_one_piece(make, data, places):
+def test_how_bytes_are_split_does_not_change_their_meaning(make, data, places):
     whole, expected = outcome(make, [data])
     pieces, got = outcome(make, cut(data, places))
     bytewise, also = outcome(make, [data[i : i + 1] for i in range(len(data))])
@@ -343,7 +343,7 @@ def test_any_bytes_cut_anywhere_end_as_they_do_in_one_piece(make, data, places):
             assert one.receive(b"more") is None
 
 
-def test_a_client_does_not_send_a_request_that_no_server_reads():
+def test_a_client_does_not_send_an_oversized_request():
     client = ClientHandshake(bytes(16))
     client.receive(message({"protocol": [1, 0], "nonce": "", "token": False}))
     with pytest.raises(TooLongError, match="'open' must have at most 65536 bytes"):
@@ -372,7 +372,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("call", EARLY.values(), ids=EARLY)
-def test_an_owner_cannot_decide_before_it_is_asked(call):
+def test_an_owner_cannot_decide_before_a_request(call):
     with pytest.raises(RuntimeError, match="Handshake must not go from "):
         call()
 
@@ -401,7 +401,7 @@ ENVS, ROWS = range(2), 2
 
 
 @pytest.mark.parametrize("name", SESSIONS)
-def test_each_recorded_message_of_a_session_is_read_and_sent_again(name):
+def test_each_recorded_message_can_be_read_and_written_back(name):
     ends = {
         Side.CLIENT: ClientConversation(ROWS),
         Side.SERVER: ServerConversation(ENVS, ROWS),
@@ -455,7 +455,7 @@ def may_send(end, said):
 
 
 @given(data=st.data())
-def test_what_one_end_may_send_the_other_takes_whenever_it_comes(data):
+def test_each_end_accepts_any_message_that_the_other_may_send(data):
     """Messages may be on their way in both directions, and a link may be lost."""
     ends = {
         Side.CLIENT: ClientConversation(ROWS),
@@ -531,14 +531,14 @@ def test_any_frames_in_any_phase_are_read_or_refused(make, phase, frames):
 
 @pytest.mark.parametrize("make", CONVERSATIONS.values(), ids=CONVERSATIONS)
 @pytest.mark.parametrize("phase", Phase)
-def test_no_memory_is_asked_for_by_a_huge_frame(make, phase):
+def test_a_huge_frame_is_refused_before_memory_is_allocated(make, phase):
     end = make()
     end.phase = phase
     with pytest.raises(ProtocolError, match=r"must (have at most|not come)"):
         end.check_head(MESSAGE, MOST_MESSAGE + 1)
 
 
-def test_a_message_at_the_wrong_time_is_named():
+def test_the_error_names_a_message_at_the_wrong_time():
     server = ServerConversation(ENVS, ROWS)
     ask, bind = (frame_of(SAID[Side.CLIENT][i].plain())[1] for i in (1, 0))
     with pytest.raises(ProtocolError, match="'ask' must not come before 'bind'"):
@@ -575,7 +575,7 @@ def test_each_message_has_an_end_that_reads_it(table):
     owing=st.lists(st.booleans(), min_size=2, max_size=2),
     asked=st.none() | st.integers(0, 9),
 )
-def test_what_a_client_says_of_its_rows_is_read_as_it_was_said(numbers, owing, asked):
+def test_a_resume_request_is_read_as_it_was_written(numbers, owing, asked):
     request = ResumeRequest("a", "b", np.array(numbers), np.array(owing), asked)
     plain = message_of(frame_of(request.plain())[1])
     read = ServerConversation(ENVS, ROWS).read_resume(plain)

@@ -22,7 +22,7 @@ def counting():
 TARGET = "counting=tests.remote.test_real_time:counting"
 
 
-def test_it_is_served_as_one_with_its_lag():
+def test_a_served_real_time_environment_reports_its_lag():
     with served(TARGET) as server, connect(server.address, num_envs=3) as env:
         assert "realtime" in env.servers()[0].facts["capabilities"]
         env.reset(), env.step([0, 0, 0])
@@ -33,7 +33,7 @@ def test_it_is_served_as_one_with_its_lag():
         assert [1, 0, 1] == again.step_type.tolist()
 
 
-def test_a_row_that_is_resetting_is_absent_and_the_others_go_on():
+def test_a_resetting_row_is_absent_while_the_others_step():
     with (
         served(TARGET) as server,
         AsyncParallelPyEnvironment(

@@ -40,7 +40,7 @@ def played(backend, kills, **options):
         return seen, env.statistics().recovered
 
 
-def test_a_session_that_was_killed_is_not_noticed():
+def test_replay_hides_a_killed_session():
     expected, _ = played("inline", ())
     with served("CartPole") as server:
         actual, recovered = played(server.address, (20, 51), num_workers=2)
@@ -49,7 +49,7 @@ def test_a_session_that_was_killed_is_not_noticed():
     assert 4 == recovered
 
 
-def test_an_environment_that_crashes_its_session_is_not_noticed(tmp_path):
+def test_replay_hides_a_crash_of_the_environment(tmp_path):
     def streamed(address):
         how = {"num_workers": 2, "on_worker_failure": REPLAY}
         with connect(f"{address}/{FRAGILE}", num_envs=4, **how) as env:
@@ -112,16 +112,16 @@ BAD = {
 }
 
 
-def test_a_plan_arrives_as_it_was():
+def test_a_plan_arrives_unchanged():
     assert repr(a_plan()) == repr([*plan_from_plain(a_plan(), LAYOUT, 1)])
 
 
-def test_no_action_of_a_plan_is_out_of_bounds():
+def test_a_plan_with_an_action_out_of_bounds_is_refused():
     plan = plan_from_plain(a_plan(actions=(np.array([-5, 9]),)), LAYOUT, 1)
     assert [0, 1] == plan.actions[0].tolist()
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_plan_against_the_rules_is_refused(case):
+def test_a_malformed_plan_is_refused(case):
     with pytest.raises(ValueError, match=r"plan .*(must|has)"):
         plan_from_plain(BAD[case], LAYOUT, 1)

@@ -101,7 +101,7 @@ def size_of(thing):
 
 @pytest.mark.parametrize("make", ENDS.values(), ids=ENDS)
 @given(st.lists(st.tuples(texts, st.booleans()), max_size=12))
-def test_any_text_in_any_state_is_a_message_or_an_error_of_the_rewarder(make, said):
+def test_any_text_in_any_state_is_a_message_or_a_rewarder_error(make, said):
     end = make()
     for number, (text, may_act) in enumerate(said):
         before = end.state
@@ -130,7 +130,7 @@ def test_any_text_in_any_state_is_a_message_or_an_error_of_the_rewarder(make, sa
     st.sampled_from([*JOYSTICK, "KeyEvent", "PointerEvent", "Jump"]),
     st.lists(json_values, max_size=4),
 )
-def test_any_event_is_one_or_its_action_is_refused(kind, fields):
+def test_any_event_is_read_or_its_action_is_refused(kind, fields):
     text = json.dumps(
         {"method": "v0.agent.action", "body": {"action": [[kind, *fields]]}}
     )
@@ -139,7 +139,7 @@ def test_any_event_is_one_or_its_action_is_refused(kind, fields):
     if received is None:
         ((method, reason),) = told(server)
         assert "v0.reply.error" == method
-        assert reason.startswith("action must be a list of events: a key with ")
+        assert reason.startswith("action must be a list of events: a key and ")
         return
     (event,) = received.message.action
     if isinstance(event, PointerEvent):
@@ -151,7 +151,7 @@ def test_any_event_is_one_or_its_action_is_refused(kind, fields):
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "[1]", "{}", "1e999"])
-def test_a_number_that_is_none_is_not_repeated_in_the_answer(number):
+def test_a_malformed_message_number_is_left_out_of_the_answer(number):
     server = ServerEnd(observer=False)
     text = '{"method": "v0.control.ping", "headers": {"message_id": NUMBER}}'
     text = text.replace("NUMBER", number)
@@ -161,7 +161,7 @@ def test_a_number_that_is_none_is_not_repeated_in_the_answer(number):
 
 
 @pytest.mark.parametrize("name", GENUINE)
-def test_our_ends_understand_all_that_the_genuine_ends_say(name):
+def test_both_ends_understand_all_messages_of_universes_ends(name):
     """Our client what a server says, and our server what a client says."""
     client, server = ClientEnd(), ServerEnd(observer=False)
     kinds = {"client": [], "server": []}
@@ -191,12 +191,12 @@ def methods(end):
 
 
 @pytest.mark.parametrize("text", recorded_universe.REFUSALS)
-def test_a_genuine_server_that_hangs_up_says_why(text, message_of):
+def test_the_reason_of_universes_server_for_hanging_up_is_read(text, message_of):
     message = message_of(RewarderError, lambda: ClientEnd().receive(text, 0.0))
     assert json.loads(text)["body"]["message"] == message
 
 
-def test_we_say_what_a_genuine_client_has_said():
+def test_envkits_client_sends_the_messages_of_universes_client():
     """The same JSON, but for the times."""
     client = ClientEnd()
     for end, text in recorded_universe.CLIENT:
@@ -213,7 +213,7 @@ def test_we_say_what_a_genuine_client_has_said():
         assert said == json.loads(*client.texts_to_send())
 
 
-def test_we_answer_with_the_fields_of_a_genuine_server():
+def test_envkits_server_answers_with_the_fields_of_universes_server():
     """The same names of the same kinds, in the body and in the headers."""
     server, client = ServerEnd(observer=False), ClientEnd()
     for number, (end, text) in enumerate(recorded_universe.SERVER):
@@ -280,16 +280,16 @@ def told(end):
     return [(it["method"], it["body"].get("message", "")) for it in said]
 
 
-def test_one_client_acts_and_the_next_is_sent_away():
+def test_only_one_client_may_act_and_the_next_is_refused():
     server = ServerEnd(observer=False)
     with pytest.raises(RewarderError) as raised:
         server.receive('{"method": "v0.control.ping"}', 0.0, may_act=False)
-    assert str(raised.value).startswith("There is an active client already")
+    assert str(raised.value).startswith("There is already an active client")
     server.close("go", 0.0)
     assert [("v0.connection.close", "go")] == told(server)
 
 
-def test_an_observer_is_answered_and_its_wishes_are_refused():
+def test_an_observers_pings_are_answered_and_its_requests_refused():
     server = ServerEnd(observer=True)
     for method in ("v0.control.ping", "v0.env.reset", "v0.fly"):
         assert (
@@ -349,7 +349,7 @@ def test_a_broken_message_of_a_server_ends_the_connection(
     assert RewarderState.CLOSED is client.state
 
 
-def test_a_message_that_comes_twice_counts_once():
+def test_a_repeated_message_counts_once():
     server, client = ServerEnd(observer=False), ClientEnd()
     server.send(Reward(1, 1.0, False, {}), 5.0)
     (text,) = server.texts_to_send()
@@ -362,7 +362,7 @@ def test_a_message_that_comes_twice_counts_once():
     assert all(client.receive(plain, 8.0) for _ in range(2))
 
 
-def test_what_an_end_keeps_does_not_grow_with_the_messages():
+def test_the_memory_of_an_end_does_not_grow_with_the_messages():
     server, client = ServerEnd(observer=False), ClientEnd()
     sizes = set()
     for number in range(2000):

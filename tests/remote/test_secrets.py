@@ -46,7 +46,7 @@ def stranger(monkeypatch):
 # Envkit's own protocol.
 
 
-def test_a_token_is_drawn_that_clients_of_the_same_user_find(runtime):
+def test_clients_of_the_same_user_find_a_drawn_token(runtime):
     with served("CartPole", observers=1) as server:
         assert 43 == len(server.token)
         assert server.token.decode() not in server.line
@@ -61,7 +61,7 @@ def test_a_token_is_drawn_that_clients_of_the_same_user_find(runtime):
     assert [] == list(runtime.iterdir())
 
 
-def test_others_need_the_token_that_the_invitation_has(monkeypatch):
+def test_other_users_need_the_token_in_the_invitation(monkeypatch):
     with served("CartPole") as server:
         stranger(monkeypatch)
         with pytest.raises(ConstructorError, match="gave none"):
@@ -71,7 +71,7 @@ def test_others_need_the_token_that_the_invitation_has(monkeypatch):
             assert env.reset().is_first().all()
 
 
-def test_a_server_without_a_token_is_one_that_was_told_so(monkeypatch):
+def test_a_server_has_no_token_only_on_request(monkeypatch):
     with served("CartPole", token=None) as server:
         stranger(monkeypatch)
         assert (None, "") == (server.token, server.invitation)
@@ -79,7 +79,7 @@ def test_a_server_without_a_token_is_one_that_was_told_so(monkeypatch):
             assert env.reset().is_first().all()
 
 
-def test_a_file_of_the_secret_that_others_can_read_is_not_used(runtime):
+def test_a_secret_file_that_others_can_read_is_not_used(runtime):
     with served("CartPole") as server:
         (file,) = runtime.iterdir()
         file.chmod(0o644)
@@ -90,7 +90,7 @@ def test_a_file_of_the_secret_that_others_can_read_is_not_used(runtime):
 
 
 @pytest.mark.parametrize("token", [b"t", b"fifteen letters"])
-def test_a_short_token_is_refused_with_a_way_to_draw_one(token):
+def test_the_error_for_a_short_token_tells_how_to_draw_one(token):
     with (
         pytest.raises(
             ValueError, match=r"at least 16 .*, got \d+\. Draw one with: ope"
@@ -100,7 +100,7 @@ def test_a_short_token_is_refused_with_a_way_to_draw_one(token):
         pass
 
 
-def test_a_token_file_that_others_can_read_is_refused_by_a_client(tmp_path):
+def test_a_client_refuses_a_token_file_that_others_can_read(tmp_path):
     file = tmp_path / "token"
     file.write_text(SECRET)
     file.chmod(0o644)
@@ -114,7 +114,7 @@ def test_a_token_file_that_others_can_read_is_refused_by_a_client(tmp_path):
 # Guesses, and the log.
 
 
-def test_wrong_guesses_of_a_host_wait_longer_each_time_and_others_do_not():
+def test_each_wrong_guess_of_a_host_waits_longer_and_other_hosts_do_not_wait():
     guesses = Guesses(most_waiting=4)
     with contextlib.ExitStack() as stack:
         waits = [stack.enter_context(guesses.late("a")) for _ in range(3)]
@@ -126,7 +126,7 @@ def test_wrong_guesses_of_a_host_wait_longer_each_time_and_others_do_not():
         assert 4.0 == seconds
 
 
-def test_guesses_are_held_up_and_those_who_know_the_token_are_not(monkeypatch):
+def test_wrong_guesses_are_delayed_and_right_tokens_are_not(monkeypatch):
     for name in ("_FIRST", "_LONGEST"):
         monkeypatch.setattr(f"envkit._shared.guesses.{name}", 10 * PATIENCE)
     with served("CartPole", token=SECRET.encode()) as server:
@@ -148,7 +148,7 @@ def test_guesses_are_held_up_and_those_who_know_the_token_are_not(monkeypatch):
         assert not each.is_alive()
 
 
-def test_each_client_is_one_line_of_the_log(caplog):
+def test_each_client_is_logged_in_one_line(caplog):
     caplog.set_level(logging.INFO, "envkit")
     with served("CartPole", token=SECRET.encode()) as server:
         for token in (WRONG, None):
@@ -284,7 +284,7 @@ LOCKED = f"locked={__name__}:Locked"
 SET = {"secret": "hush-hush", "pin": 271828}
 
 
-def test_no_value_of_the_server_is_told_to_a_client():
+def test_clients_never_see_the_servers_own_arguments():
     with served(LOCKED, arguments=SET, allow_arg=("level", "secret")) as it:
         told = []
         for given in ({"secret": "guess"}, {"pin": 1}, {"level": -1}):
@@ -304,7 +304,7 @@ def test_no_value_of_the_server_is_told_to_a_client():
 
 
 @pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
-def test_no_value_of_the_server_is_told_by_other_protocols(protocol):
+def test_no_protocol_reveals_the_servers_own_arguments(protocol):
     for package in ("starlette", "websockets", "dm_env_rpc"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     from envkit.remote import dm_env_rpc, openenv
@@ -319,7 +319,7 @@ def test_no_value_of_the_server_is_told_by_other_protocols(protocol):
                 env.step(1)
 
 
-def test_a_client_gives_no_arguments_unless_the_server_allows_them():
+def test_a_client_may_pass_only_arguments_that_the_server_allows():
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     target = "gymnasium:CartPole-v1"
     with served(target) as server:
@@ -359,7 +359,7 @@ def command(*arguments):
             process.communicate()
 
 
-def test_the_command_prints_the_call_for_others(monkeypatch, runtime):
+def test_the_command_prints_the_call_for_other_users(monkeypatch, runtime):
     with command("CartPole") as (line, told):
         assert re.fullmatch(r"envkit serves CartPole at tcp://127\.0\.0\.1:\d+", line)
         connect(line.rpartition(" ")[2]).close()
@@ -370,7 +370,7 @@ def test_the_command_prints_the_call_for_others(monkeypatch, runtime):
     assert [] == list(runtime.iterdir())
 
 
-def test_the_command_serves_all_accounts_if_told_and_warns(monkeypatch):
+def test_the_command_warns_when_it_serves_all_accounts(monkeypatch):
     with command("CartPole", "--no-token") as (line, told):
         assert (
             "envkit serve: --no-token: every account of this machine can use the "
@@ -380,7 +380,7 @@ def test_the_command_serves_all_accounts_if_told_and_warns(monkeypatch):
         connect(line.rpartition(" ")[2]).close()
 
 
-def test_the_passwords_of_viewers_are_no_tokens(monkeypatch):
+def test_viewers_passwords_are_not_tokens(monkeypatch):
     with command("Catch", "--vnc", "--hz=0") as (line, told):
         host, port = re.search(r"vnc://(\S+):(\d+) ", line).groups()
         password = re.fullmatch(r".* need the password (\w{8}); in .*", told)[1]
@@ -391,7 +391,7 @@ def test_the_passwords_of_viewers_are_no_tokens(monkeypatch):
         DesktopClient(host, int(port), password=password).close()
 
 
-def test_a_token_drawn_beside_a_password_is_another():
+def test_a_token_and_a_password_are_drawn_separately():
     pytest.importorskip("starlette", reason="starlette is not installed")
     with command("Catch", "--openenv", "--vnc", "--hz=0") as (_, told):
         assert "Authorization: Bearer " in told
@@ -469,7 +469,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_the_command_refuses(case, capsys, tmp_path):
+def test_the_command_refuses_wrong_secrets(case, capsys, tmp_path):
     from envkit.cli.main import main
 
     files = {
@@ -483,7 +483,7 @@ def test_the_command_refuses(case, capsys, tmp_path):
     assert message in capsys.readouterr().err
 
 
-def test_a_log_that_is_not_read_does_not_hold_the_server_up():
+def test_an_unread_log_does_not_block_the_server():
     process = subprocess.Popen(
         [*SERVE, "CartPole", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -505,7 +505,7 @@ def test_a_log_that_is_not_read_does_not_hold_the_server_up():
 # Other protocols.
 
 
-def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypatch):
+def test_openenv_clients_find_the_token_or_take_it_from_the_address(monkeypatch):
     pytest.importorskip("starlette", reason="starlette is not installed")
     pytest.importorskip("websockets", reason="websockets is not installed")
     from websockets.sync.client import connect as plain
@@ -533,7 +533,7 @@ def test_clients_of_openenv_find_the_token_or_take_it_from_the_address(monkeypat
             OpenEnvWrapper(server.url, token=WRONG)
 
 
-def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
+def test_dm_env_rpc_clients_find_the_token(monkeypatch):
     pytest.importorskip("dm_env_rpc", reason="dm_env_rpc is not installed")
     from envkit.remote.dm_env_rpc import DmEnvRpcServer
     from envkit.remote.dm_env_rpc_client import DmEnvRpcError, DmEnvRpcWrapper
@@ -553,7 +553,7 @@ def test_clients_of_dm_env_rpc_find_the_token(monkeypatch):
             assert env.reset().is_first()
 
 
-def test_clients_of_universe_find_the_password_or_take_it_from_the_address(monkeypatch):
+def test_universe_clients_find_the_password_or_take_it_from_the_address(monkeypatch):
     pytest.importorskip("websockets", reason="websockets is not installed")
     from envkit.remote import universe
     from envkit.remote.offers import Menu, Offer, ServeOptions
@@ -571,7 +571,7 @@ def test_clients_of_universe_find_the_password_or_take_it_from_the_address(monke
         remote.close("the test is over")
 
 
-def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
+def test_wrong_passwords_for_a_rewarder_are_delayed(monkeypatch, caplog):
     pytest.importorskip("websockets", reason="websockets is not installed")
     from websockets.sync.client import connect as plain
 
@@ -599,13 +599,11 @@ def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
         assert 1 == server._admission.guesses._waiting
     refused, connected = caplog.messages
     assert refused.endswith(" was refused by universe: the password is wrong")
-    assert connected.endswith(" has connected to the rewarder")
+    assert connected.endswith(" connected to the rewarder")
 
 
 @pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
-def test_guesses_at_the_token_of_other_protocols_are_held_up(
-    protocol, monkeypatch, caplog
-):
+def test_wrong_tokens_for_other_protocols_are_delayed(protocol, monkeypatch, caplog):
     for package in ("starlette", "websockets", "dm_env_rpc"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     from envkit.remote import dm_env_rpc, openenv
@@ -638,7 +636,7 @@ def test_guesses_at_the_token_of_other_protocols_are_held_up(
     assert not guesser.is_alive()
 
 
-def test_the_default_of_all_servers_is_to_draw():
+def test_all_servers_draw_a_secret_by_default():
     from envkit.remote.offers import ServeOptions
 
     options = ServeOptions()

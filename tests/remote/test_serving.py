@@ -50,7 +50,7 @@ def play_both(env, other, steps, rows, seed=0):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_rows_of_a_server_are_those_of_a_pool(workers):
+def test_served_rows_equal_the_rows_of_a_pool(workers):
     with (
         served("CartPole") as server,
         connect(f"{server.address}/CartPole", num_envs=5, num_workers=workers) as env,
@@ -66,7 +66,7 @@ def test_rows_of_a_server_are_those_of_a_pool(workers):
 
 
 @pytest.mark.parametrize("order", ["same_step", "disabled"])
-def test_orders_of_autoreset_travel(order):
+def test_autoreset_orders_reach_the_server(order):
     with (
         served("CartPole") as server,
         connect(server.address, num_envs=3, autoreset=order) as env,
@@ -84,7 +84,7 @@ def test_orders_of_autoreset_travel(order):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_state_brings_everything_back(workers):
+def test_set_state_restores_everything(workers):
     with (
         served("CartPole") as server,
         connect(server.address, num_envs=3, num_workers=workers) as env,
@@ -97,7 +97,7 @@ def test_a_state_brings_everything_back(workers):
         assert all(same(x, y) for x, y in zip(first, again, strict=True))
 
 
-def test_a_state_of_another_session_is_not_read():
+def test_a_state_of_another_session_is_refused():
     with (
         served("CartPole") as server,
         connect(server.address) as env,
@@ -108,7 +108,7 @@ def test_a_state_of_another_session_is_not_read():
             other.set_state(env.get_state())
 
 
-def test_a_row_for_each_server_and_names_with_versions():
+def test_rows_are_shared_among_the_servers():
     with served("CartPole") as one, served("CartPole") as two:
         both = f"{one.address},{two.address.removeprefix('tcp://')}"
         with (
@@ -119,7 +119,7 @@ def test_a_row_for_each_server_and_names_with_versions():
             play_both(env, local, 30, 5)
 
 
-def test_rows_come_as_they_are_done():
+def test_rows_arrive_as_they_finish():
     with (
         served("CartPole") as server,
         AsyncParallelPyEnvironment(
@@ -134,7 +134,7 @@ def test_rows_come_as_they_are_done():
             seen |= set(batch.env_ids.tolist())
 
 
-def test_arguments_are_data_and_go_to_the_environment():
+def test_arguments_reach_the_constructor_as_plain_data():
     with (
         served("GridWorld", "Catch", allow_arg=("size", "rows")) as server,
         connect(f"{server.address}/GridWorld", num_envs=2, size=5) as env,
@@ -186,7 +186,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_says_why(case):
+def test_each_refusal_gives_its_reason(case):
     arguments, message = REFUSED[case]
     given = {**arguments}
     name = given.pop("name")
@@ -205,7 +205,7 @@ def test_what_is_refused_says_why(case):
         assert message in str(caught.value)
 
 
-def test_code_is_not_sent():
+def test_a_constructor_that_is_code_is_refused():
     with served("CartPole") as server:
         with pytest.raises(ConstructorError, match="must be a name, such as"):
             ParallelPyEnvironment([lambda: make("CartPole")], backend=server.address)
@@ -215,7 +215,7 @@ def test_code_is_not_sent():
             connect(server.address, worker_setup="os:getcwd")
 
 
-def test_calls_are_those_that_the_server_lists():
+def test_only_calls_that_the_server_allows_are_possible():
     with (
         served("CartPole", allow_call=("observation_spec",)) as server,
         connect(server.address) as env,
@@ -242,7 +242,7 @@ class Objects(envkit.PyEnvironment):
     _step = _reset
 
 
-def test_object_leaves_are_refused_by_their_path():
+def test_object_leaves_are_refused_with_their_path():
     with served("objects=tests.remote.test_serving:Objects") as server:
         with pytest.raises(ConstructorError) as caught:
             connect(f"{server.address}/objects")
@@ -271,7 +271,7 @@ TOKENS = {
 
 
 @pytest.mark.parametrize("case", TOKENS)
-def test_a_token_lets_its_owner_in_and_no_other(case, tmp_path):
+def test_only_clients_with_the_token_are_admitted(case, tmp_path):
     ours, theirs, message = TOKENS[case]
     token = None if theirs is None else theirs.encode()
     with (
@@ -281,7 +281,7 @@ def test_a_token_lets_its_owner_in_and_no_other(case, tmp_path):
         connect(server.address, token=ours)
 
 
-def test_a_token_that_both_know_does_not_travel(tmp_path):
+def test_the_token_is_never_sent(tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{SECRET}\n")
     file.chmod(0o600)
@@ -292,7 +292,7 @@ def test_a_token_that_both_know_does_not_travel(tmp_path):
         between.close()
 
 
-def test_a_server_has_as_many_sessions_as_it_allows():
+def test_a_server_limits_the_number_of_sessions():
     with served("CartPole", max_sessions=1) as server:
         with connect(server.address) as env:
             with pytest.raises(ConstructorError, match="as many as it allows"):
@@ -302,7 +302,7 @@ def test_a_server_has_as_many_sessions_as_it_allows():
         assert until(lambda: is_free(server))
 
 
-def test_a_session_that_asks_nothing_is_ended_and_told_so():
+def test_an_idle_session_ends_with_a_reason():
     with (
         served("CartPole", idle_timeout=2.0) as server,
         connect(server.address, on_worker_failure="raise") as env,
@@ -323,7 +323,7 @@ def is_free(server):
     return True
 
 
-def test_a_session_is_taken_up_where_its_link_was_lost():
+def test_a_session_resumes_after_a_lost_link():
     with served("CartPole", token=None) as server:
         between = Between(server.address)
         with (
@@ -344,7 +344,7 @@ def test_a_session_is_taken_up_where_its_link_was_lost():
         between.close()
 
 
-def test_a_session_that_cannot_be_taken_up_ends_its_episodes():
+def test_a_session_that_cannot_be_resumed_ends_its_episodes():
     with served("CartPole", resume=0.0, token=None) as server:
         between = Between(server.address)
         with connect(between.address, num_envs=2, resume=0.0) as env:
@@ -358,7 +358,7 @@ def test_a_session_that_cannot_be_taken_up_ends_its_episodes():
         between.close()
 
 
-def test_a_killed_server_leaves_streams_grammatical():
+def test_a_killed_server_leaves_well_formed_streams():
     """Its rows go on with the other server."""
     processes = [
         subprocess.Popen([*SERVE, "CartPole", "--port=0"], stdout=subprocess.PIPE)
@@ -395,7 +395,7 @@ def test_a_killed_server_leaves_streams_grammatical():
             process.stdout.close()
 
 
-def test_observers_see_what_the_controller_sees():
+def test_observers_see_the_clients_time_steps():
     with (
         served("CartPole", observers=1) as server,
         connect(server.address, num_envs=2) as env,
@@ -410,7 +410,7 @@ def test_observers_see_what_the_controller_sees():
             until(lambda: observed.recv(timeout=1.0) and False)
 
 
-def test_what_a_server_is_stands_in_the_provenance():
+def test_the_provenance_includes_the_server():
     with served("Catch") as server, connect(server.address, num_envs=3) as env:
         found = env.provenance()
         (recipe,) = found["environments"]
@@ -421,7 +421,7 @@ def test_what_a_server_is_stands_in_the_provenance():
         assert [] == remote["differences"]
 
 
-def test_another_version_is_told_or_refused(monkeypatch):
+def test_another_version_is_a_warning_or_an_error(monkeypatch):
     from envkit.remote import backend
 
     monkeypatch.setattr(backend, "envkit_version", lambda: "0.1.7")
@@ -434,7 +434,7 @@ def test_another_version_is_told_or_refused(monkeypatch):
             connect(server.address, mismatch="error")
 
 
-def test_clocks_are_compared():
+def test_ping_compares_the_clocks():
     with served("Catch") as server, connect(server.address, num_envs=2) as env:
         env.reset()
         remote = env.get_info()["remote"]
@@ -444,7 +444,7 @@ def test_clocks_are_compared():
         assert (remote["skew_high"] >= 0).all()
 
 
-def test_one_wakes_from_a_wait_for_a_server_that_stops():
+def test_a_stopping_server_wakes_a_waiting_client():
     with served("Catch") as server:
         env = connect(server.address, on_worker_failure="raise")
         env.reset()
@@ -481,7 +481,7 @@ def test_tls_encrypts_and_checks_the_certificate(certificate):
             connect(in_the_clear, token=SECRET)
 
 
-def test_a_server_is_started_and_ended():
+def test_connect_starts_and_ends_a_server():
     env = connect(command=[*SERVE, "CartPole", "--port=0"], num_envs=2)
     pid = env.servers()[0].facts["pid"]
     with env:
@@ -490,7 +490,7 @@ def test_a_server_is_started_and_ended():
         os.kill(pid, 0)
 
 
-def test_a_server_that_was_started_ends_with_a_client_that_is_killed():
+def test_a_started_server_ends_when_its_client_is_killed():
     program = f"""
 import sys
 from envkit import connect
@@ -510,7 +510,7 @@ sys.stdin.read()
     assert until(lambda: not is_running(pid))
 
 
-def test_a_server_that_was_started_and_dies_is_started_again():
+def test_a_started_server_that_dies_is_restarted():
     """At another port: its command takes any that is free."""
     policy = RestartPolicy(max_restarts=20, backoff=0.05)
     command = [*SERVE, "Catch", "--port=0"]
@@ -549,7 +549,7 @@ def test_a_server_that_does_not_start_says_why():
         )
 
 
-def test_nothing_answers_at_an_address():
+def test_an_unreachable_address_is_an_error():
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]
     sock.close()
@@ -561,7 +561,7 @@ ADDRESSES = ["gpu-box:7600", "http://a", "tcp://", "tcp://a:port", "tcp://a:9999
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_an_address_must_be_one(address):
+def test_a_malformed_address_is_refused(address):
     with pytest.raises(ValueError, match="must be tcp://host:port or tls://host:port"):
         servers(address)
 
@@ -569,7 +569,7 @@ def test_an_address_must_be_one(address):
 # The command.
 
 
-def test_the_command_stops_at_a_signal_and_tells_clients():
+def test_the_command_stops_at_a_signal_and_sends_clients_the_reason():
     process = subprocess.Popen(
         [*SERVE, "CartPole", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -630,7 +630,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_the_command_refuses(case, capsys):
+def test_the_command_refuses_wrong_options(case, capsys):
     from envkit.cli.main import main
 
     arguments, message = COMMANDS[case]
@@ -638,5 +638,5 @@ def test_the_command_refuses(case, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_magic_is_no_text_of_another_protocol():
+def test_the_magic_bytes_belong_to_no_other_protocol():
     assert not MAGIC.startswith((b"GET", b"RFB", b"PRI"))

@@ -41,7 +41,7 @@ def parent_of(pid):
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_a_crash_ends_one_session_and_says_how():
+def test_a_crash_ends_only_its_own_session_with_the_signal_in_the_error():
     with (
         served("CartPole") as server,
         connect(server.address, num_envs=2) as other,
@@ -69,7 +69,7 @@ def test_a_crash_ends_one_session_and_says_how():
     assert until(lambda: not any(map(is_running, pids)))
 
 
-def test_a_link_is_taken_up_and_watched_by_the_same_process():
+def test_a_session_keeps_its_process_and_observers_after_a_lost_link():
     with served("CartPole", observers=1, token=None) as server:
         between = Between(server.address)
         with (
@@ -95,7 +95,7 @@ def test_a_link_is_taken_up_and_watched_by_the_same_process():
         between.close()
 
 
-def test_encrypted_rows_pass_the_server(tmp_path):
+def test_encrypted_rows_pass_through_the_server(tmp_path):
     """Pictures do not fit what is sent at once."""
     cert, key = certificate_in(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -119,7 +119,7 @@ def test_encrypted_rows_pass_the_server(tmp_path):
         between.close()
 
 
-def test_environments_that_cannot_be_made_are_refused_in_words():
+def test_failed_constructors_are_refused_with_their_reason():
     targets = ["unmade=tests.remote.games:Unmade", "bad=tests.remote.games:Fatal"]
     with served(*targets) as server:
         with pytest.raises(ConstructorError, match="OSError: the second one breaks"):
@@ -177,12 +177,12 @@ def game(tmp_path, monkeypatch):
     return write
 
 
-def test_a_session_has_its_library_imported_when_it_begins(game):
+def test_a_new_session_has_already_imported_its_library(game):
     with served(game()) as server, connect(server.address) as env:
         assert 1 == env.reset().observation[0]
 
 
-def test_names_that_the_program_has_registered_are_served(game, monkeypatch):
+def test_names_registered_by_the_program_are_served(game, monkeypatch):
     monkeypatch.setattr("envkit.registry._registry", {**registry._registry})
     register("Served-v3", game().partition("=")[2])
     register("Counted-v1", CountingEnv)
@@ -222,7 +222,7 @@ print(sorted(set(sys.modules) - before))
         "dm_control:cartpole/swingup",
     ],
 )
-def test_what_a_server_imports_ahead_is_all_that_an_environment_needs(target):
+def test_the_server_imports_everything_that_an_environment_needs_ahead(target):
     pytest.importorskip(target.partition(":")[0])
     command = [sys.executable, "-c", PRELOADING, target]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
@@ -255,14 +255,14 @@ def test_a_library_that_cannot_be_forked_is_imported_by_each_session(
     assert f"the_game {told} when it is imported; its sessions" in caplog.text
 
 
-def test_a_library_that_cannot_be_imported_is_an_error_of_the_session(game):
+def test_a_failed_import_is_an_error_of_the_session(game):
     with served("CartPole", game("raise OSError('no licence')")) as server:
         with pytest.raises(ConstructorError, match="no licence"):
             connect(f"{server.address}/game")
         connect(f"{server.address}/CartPole").close()
 
 
-def test_a_library_that_crashes_when_it_is_imported_crashes_its_session(game, caplog):
+def test_a_library_that_crashes_when_imported_ends_its_session(game, caplog):
     with (
         served(game("os.kill(os.getpid(), 11)")) as server,
         pytest.raises(ConstructorError, match="killed by SIGSEGV"),
@@ -304,7 +304,7 @@ def test_a_template_killed_while_it_imports_is_started_anew_by_the_next_session(
     assert "the_game was killed by SIGKILL; another is started" in caplog.text
 
 
-def test_a_session_whose_template_is_killed_again_and_again_imports_by_itself(
+def test_a_session_whose_template_dies_twice_imports_its_library_itself(
     slow_import,
 ):
     target, importing, go = slow_import
@@ -322,7 +322,7 @@ def test_a_session_whose_template_is_killed_again_and_again_imports_by_itself(
             assert 1 == env.reset().observation[0]
 
 
-def test_unseeded_sessions_draw_numbers_of_their_own(game):
+def test_unseeded_sessions_draw_different_numbers(game):
     drawn = "return restart(np.int64(1e6 * {}))"
     for source, at_import in (
         ("random.random()", ""),
@@ -338,7 +338,7 @@ def test_unseeded_sessions_draw_numbers_of_their_own(game):
             assert 3 == len(found)
 
 
-def test_sessions_begin_again_when_what_they_are_forked_from_is_killed(caplog):
+def test_sessions_start_again_after_their_template_is_killed(caplog):
     with served("CartPole") as server, connect(server.address) as env:
         template = parent_of(pid_of(env))
         os.kill(template, signal.SIGKILL)
@@ -351,7 +351,7 @@ def test_sessions_begin_again_when_what_they_are_forked_from_is_killed(caplog):
         assert 1 == caplog.text.count("was killed by SIGKILL; another is started")
 
 
-def test_a_session_whose_template_is_gone_is_told_to_have_ended():
+def test_the_end_of_a_session_without_its_template_is_reported():
     with (
         served("CartPole") as server,
         connect(server.address, on_worker_failure="raise") as env,
@@ -362,7 +362,7 @@ def test_a_session_whose_template_is_gone_is_told_to_have_ended():
             env.reset()
 
 
-def test_twenty_clients_that_begin_at_once_are_served():
+def test_twenty_clients_can_connect_at_once():
     with served("CartPole") as server, contextlib.ExitStack() as stack:
         with ThreadPoolExecutor(20) as clients:
             envs = [*clients.map(connect, [server.address] * 20)]
@@ -372,7 +372,7 @@ def test_twenty_clients_that_begin_at_once_are_served():
         assert all(env.reset().is_first().all() for env in envs)
 
 
-def test_a_session_that_takes_long_to_begin_holds_up_no_other(game, tmp_path):
+def test_a_slow_constructor_delays_no_other_session(game, tmp_path):
     place = tmp_path / "go on"
     waits = f"while not os.path.exists({str(place)!r}): threading.Event().wait(0.05)"
     slow = game("").partition("=")[2]
@@ -401,7 +401,7 @@ def stuck_game(game, folder):
     return "stuck=the_game:stuck"
 
 
-def test_a_client_whose_environments_are_being_made_is_told_that_the_server_stops(
+def test_a_client_waiting_for_its_environments_learns_that_the_server_stops(
     game, tmp_path
 ):
     with (
@@ -415,9 +415,7 @@ def test_a_client_whose_environments_are_being_made_is_told_that_the_server_stop
             waiting.result(PATIENCE)
 
 
-def test_a_client_that_leaves_before_its_session_has_begun_holds_no_place(
-    game, tmp_path
-):
+def test_a_client_that_leaves_before_its_session_starts_frees_its_place(game, tmp_path):
     stuck = stuck_game(game, tmp_path)
     with served("game=the_game:Game", stuck, max_sessions=1) as server:
         client = subprocess.Popen(
@@ -432,7 +430,7 @@ def test_a_client_that_leaves_before_its_session_has_begun_holds_no_place(
         connect(f"{server.address}/game").close()
 
 
-def test_a_session_inherits_nothing_of_the_others():
+def test_a_session_inherits_no_descriptors_of_other_sessions():
     def descriptors(env):
         return len(os.listdir(f"/proc/{pid_of(env)}/fd"))
 
@@ -443,7 +441,7 @@ def test_a_session_inherits_nothing_of_the_others():
         assert 1 == len({descriptors(env) for env in envs})
 
 
-def test_what_an_environment_has_started_ends_with_its_session(game):
+def test_child_processes_of_an_environment_end_with_its_session(game):
     starts = "return restart(np.int64(os.spawnlp(os.P_NOWAIT, 'sleep', 'x', '600')))"
     with (
         served(game("", starts)) as server,
@@ -455,7 +453,7 @@ def test_what_an_environment_has_started_ends_with_its_session(game):
         assert until(lambda: not is_running(helper))
 
 
-def test_sessions_are_new_processes_where_nothing_can_be_forked(game, monkeypatch):
+def test_without_fork_each_session_is_a_new_process(game, monkeypatch):
     monkeypatch.setattr("envkit.remote.session_process._FORKS", False)
     with (
         served(game()) as server,

@@ -138,7 +138,7 @@ def viewer(remote, password="openai"):
     return DesktopClient(*remote.desktop.address, password=password)
 
 
-def test_a_client_is_told_where_the_environment_stands_and_resets_it():
+def test_a_client_receives_the_environments_state_and_can_reset_it():
     with served() as remote, Client(remote) as client:
         first = client.read()
         assert "v0.env.describe" == first.method
@@ -168,7 +168,7 @@ def test_a_client_is_told_where_the_environment_stands_and_resets_it():
         assert number == reward.headers["episode_id"]
 
 
-def test_observations_of_few_numbers_are_told():
+def test_small_observations_are_sent():
     with served() as remote, Client(remote) as client:
         number = client.reset().headers["episode_id"]
         first = client.until(
@@ -181,7 +181,7 @@ def test_observations_of_few_numbers_are_told():
         assert {"observation": 0} == later.body
 
 
-def test_messages_are_numbered_and_have_a_time():
+def test_messages_have_a_number_and_a_time():
     with served() as remote, Client(remote) as client:
         client.reset()
         for _ in range(5):
@@ -193,7 +193,7 @@ def test_messages_are_numbered_and_have_a_time():
         assert abs(times[-1] - time.time()) < PATIENCE
 
 
-def test_keys_are_actions_and_rewards_come_back():
+def test_keys_become_actions_and_rewards_are_sent():
     with served() as remote, Client(remote) as client, viewer(remote) as screen:
         client.reset()
         client.described("running")
@@ -211,7 +211,7 @@ def test_keys_are_actions_and_rewards_come_back():
         assert until(lambda: screen.update(0.1) or screen.frame.max() == 0)
 
 
-def test_the_key_of_latency_probes_is_no_action_and_is_answered_in_the_picture():
+def test_a_latency_probe_is_no_action_and_is_answered_in_the_picture():
     with served() as remote, Client(remote) as client, viewer(remote) as screen:
         client.reset()
         client.described("running")
@@ -239,7 +239,7 @@ def test_the_key_of_latency_probes_is_no_action_and_is_answered_in_the_picture()
             assert message.body.get("reward", LEFT) == LEFT
 
 
-def test_a_picture_without_room_for_a_stamp_stays_as_it_is():
+def test_a_picture_without_room_for_a_stamp_is_unchanged():
     for shape in [(1, 8, 3), (6, 5, 3)]:
         picture = np.zeros(shape, np.uint8)
         assert picture is universe.stamped(picture, 1.0, 1.0)
@@ -251,7 +251,7 @@ ENDS = {"a termination": ("space", FIRE, 0.0), "a truncation": ("Up", UP, 1.0)}
 
 
 @pytest.mark.parametrize(("key", "reward", "discount"), ENDS.values(), ids=ENDS)
-def test_an_end_comes_before_the_next_episode(key, reward, discount):
+def test_the_end_of_an_episode_is_sent_before_the_next_one(key, reward, discount):
     with served() as remote, Client(remote) as client, viewer(remote) as screen:
         number = int(client.reset().headers["episode_id"])
         client.described("running")
@@ -264,7 +264,7 @@ def test_an_end_comes_before_the_next_episode(key, reward, discount):
         assert [str(number + 1)] * 2 == [it.headers["episode_id"] for it in told]
 
 
-def test_a_click_is_the_space_bar_and_an_episode_begins_without_keys():
+def test_a_click_presses_the_space_bar_and_an_episode_begins_without_keys():
     with served() as remote, Client(remote) as client, viewer(remote) as screen:
         client.reset()
         client.described("running")
@@ -276,7 +276,7 @@ def test_a_click_is_the_space_bar_and_an_episode_begins_without_keys():
         client.reward(0)
 
 
-def test_actions_come_by_the_rewarder_too():
+def test_the_rewarder_accepts_actions():
     with served() as remote, Client(remote) as client:
         client.reset()
         client.described("running")
@@ -289,7 +289,7 @@ def test_actions_come_by_the_rewarder_too():
         client.reward(RIGHT)
 
 
-def test_a_joystick_stands_for_arrows_where_actions_are_choices():
+def test_a_joystick_presses_arrow_keys_if_actions_are_choices():
     with served() as remote, Client(remote) as client:
         client.reset()
         for axes, reward in [
@@ -312,7 +312,7 @@ def test_a_joystick_sets_the_numbers_of_an_action():
         play(env, events, lambda it: it.reward[0] >= 25)
 
 
-def test_an_environment_waits_for_each_action_if_its_id_says_so():
+def test_an_environment_with_a_sync_id_waits_for_each_action():
     with served("Catch") as remote, Client(remote) as client:
         assert "v0.reply.env.reset" == client.reset("gym-core.CatchLowDSync-v1").method
         described = client.described("running")
@@ -343,7 +343,7 @@ POINTED = ["Aimed", "AimedByFloats", "AimedByParts", "AimedByEncoding"]
 
 
 @pytest.mark.parametrize("kind", POINTED)
-def test_the_pointer_is_where_an_action_has_a_place_for_it(kind):
+def test_the_pointer_sets_an_actions_position(kind):
     target = f"tests.remote.pad:{kind}"
     with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
         client.reset()
@@ -356,7 +356,7 @@ def test_the_pointer_is_where_an_action_has_a_place_for_it(kind):
 
 
 @pytest.mark.parametrize("kind", ["Aimed", "AimedByParts", "AimedByEncoding"])
-def test_the_buttons_of_the_pointer_are_those_of_the_action(kind):
+def test_the_pointers_buttons_set_the_actions_buttons(kind):
     target = f"tests.remote.pad:{kind}"
     with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
         client.reset()
@@ -375,7 +375,7 @@ def test_the_buttons_of_the_pointer_are_those_of_the_action(kind):
         client.reward(16)
 
 
-def test_a_key_goes_before_the_pointer_while_it_is_down():
+def test_a_pressed_key_has_precedence_over_the_pointer():
     target = "tests.remote.pad:AimedByFloats"
     with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
         client.reset()
@@ -399,7 +399,7 @@ def test_an_episode_begins_without_a_pointer():
         client.reward(0)
 
 
-def test_pointers_come_by_the_rewarder_and_from_our_client_too():
+def test_the_rewarder_accepts_pointer_events_from_both_clients():
     with served("tests.remote.pad:Aimed") as remote, joined(remote) as env:
         begun(env)
         aimed = [("PointerEvent", 5, 4, 1)]
@@ -418,7 +418,7 @@ def texts(client):
     ]
 
 
-def test_what_an_environment_says_is_sent_with_its_episode():
+def test_an_environments_texts_are_sent_with_their_episode():
     target = "tests.remote.pad:Talking"
     with served(target) as remote, Client(remote) as client, viewer(remote) as screen:
         number = int(client.reset().headers["episode_id"])
@@ -440,7 +440,7 @@ def test_what_an_environment_says_is_sent_with_its_episode():
         ] == [one for one in told if one[0] >= number]
 
 
-def test_our_client_has_the_texts_in_its_infos():
+def test_envkits_client_has_the_texts_in_its_infos():
     target = "tests.remote.pad:Talking"
     with served(target) as remote, joined(remote) as env:
         begun(env)
@@ -460,7 +460,7 @@ def test_our_client_has_the_texts_in_its_infos():
         assert until(lambda: view.step([[]])[3]["n"][0].get("env.text"))
 
 
-def test_the_genuine_driver_says_keys_that_our_desktop_understands():
+def test_the_desktop_understands_the_keys_of_universes_driver():
     desktop, keys = ServerProtocol(), []
     event = desktop.receive(recorded_universe.DRIVER)
     while event is not None:
@@ -482,12 +482,14 @@ def test_the_genuine_driver_says_keys_that_our_desktop_understands():
 
 REFUSED = {
     "a wrong password": ("wrong", "The password is not this server's."),
-    "no password": (None, "There is no password. It must be the name of the user"),
+    "no password": (None, "There is no password. It must be the user name"),
 }
 
 
 @pytest.mark.parametrize(("password", "text"), REFUSED.values(), ids=REFUSED)
-def test_a_client_without_the_password_is_told_so_and_hung_up_on(password, text):
+def test_a_client_without_the_password_gets_a_reason_and_is_disconnected(
+    password, text
+):
     with served() as remote, Client(remote, password) as client:
         message = client.read()
         assert "v0.connection.close" == message.method
@@ -496,7 +498,7 @@ def test_a_client_without_the_password_is_told_so_and_hung_up_on(password, text)
             client.read()
 
 
-def test_the_password_is_that_of_both():
+def test_the_desktop_and_the_rewarder_have_the_same_password():
     with (
         served(password="sesame") as remote,
         Client(remote, "sesame") as client,
@@ -508,12 +510,12 @@ def test_the_password_is_that_of_both():
             viewer(remote)
 
 
-def test_one_client_acts_and_observers_watch():
+def test_only_one_client_may_act_and_observers_watch():
     with served() as remote, Client(remote) as first, Client(remote) as second:
         first.reset()
         second.say("v0.control.ping")
         message = second.until(lambda it: it.method == "v0.connection.close")
-        assert message.body["message"].startswith("There is an active client already")
+        assert message.body["message"].startswith("There is already an active client")
         with pytest.raises(ConnectionClosed):
             second.read()
 
@@ -535,7 +537,7 @@ def test_one_client_acts_and_observers_watch():
             assert "v0.reply.env.reset" == third.reset().method
 
 
-def test_environments_are_chosen_by_the_ids_of_gym():
+def test_clients_choose_environments_by_gym_ids():
     with served("Catch", PAD) as remote, Client(remote) as client:
         assert "Catch-v1" == client.read().body["env_id"]
         for asked, found in [
@@ -569,13 +571,13 @@ ASKED_WRONGLY = {
     "an event beyond all screens": (
         "v0.agent.action",
         {"action": [["PointerEvent", float("inf"), 0, 0]]},
-        "action must be a list of events: a key with whether it is down",
+        "action must be a list of events: a key and whether it is down",
     ),
     "an event of nothing": (
         "v0.agent.action",
         {"action": [["KeyEvent", None]]},
-        "action must be a list of events: a key with whether it is down, three "
-        "integers of the pointer, or an axis with a number from -1 to 1, got "
+        "action must be a list of events: a key and whether it is down, three "
+        "integers for the pointer, or an axis and a number from -1 to 1, got "
         "[['KeyEvent', None]].",
     ),
 }
@@ -591,7 +593,7 @@ def test_a_wrong_request_is_answered_with_its_reason(method, body, text):
         assert reply.body["message"].startswith(text)
 
 
-def test_an_episode_that_is_far_off_is_not_asked_to_end():
+def test_a_client_cannot_end_an_episode_far_in_the_future():
     with served() as remote, Client(remote) as client:
         refusal = client.reset(episode=10**14)
         assert "v0.reply.error" == refusal.method
@@ -600,7 +602,7 @@ def test_an_episode_that_is_far_off_is_not_asked_to_end():
 
 
 @pytest.mark.parametrize("num_workers", [None, 1])
-def test_a_seed_that_an_environment_does_not_take_is_refused(num_workers):
+def test_a_seed_that_the_environment_rejects_is_refused(num_workers):
     offer = Offer("tests.remote.pad:Superstitious", num_workers=num_workers)
     options = ServeOptions(port=0, password=None)
     remote = universe.serve(Menu([offer]), options)
@@ -617,14 +619,14 @@ def test_a_seed_that_an_environment_does_not_take_is_refused(num_workers):
         remote.close("the test is over")
 
 
-def test_a_seed_and_a_pace_are_handed_on():
+def test_a_resets_seed_and_pace_reach_the_environment():
     with served() as remote, Client(remote) as client:
         client.reset(seed=7, fps=30)
         assert 30.0 == client.described("running").body["fps"]
         assert [7] == remote._game._env.seeds
 
 
-def test_a_reset_that_is_under_way_is_not_repeated():
+def test_a_second_reset_during_the_first_changes_nothing():
     with served() as remote, Client(remote) as client:
         pad = remote._game._env
         client.reset()
@@ -670,7 +672,7 @@ def test_two_resets_in_a_row_begin_one_episode():
         assert set(map(str, range(1, 42))) == told
 
 
-def test_a_reset_that_was_asked_before_the_reply_came_is_not_repeated():
+def test_a_reset_sent_before_the_reply_to_the_last_one_changes_nothing():
     """However long it takes: the client says that it does not know the episode."""
     with served() as remote, Client(remote) as client:
         known = client.reset().headers["episode_id"]
@@ -682,7 +684,7 @@ def test_a_reset_that_was_asked_before_the_reply_came_is_not_repeated():
         assert int(begun) + 1 == int(later)
 
 
-def test_a_reset_is_not_repeated_while_it_waits_for_its_turn():
+def test_a_second_reset_while_the_first_waits_changes_nothing():
     """Even of a client that knows no episode, and before the remote resets."""
     with served("tests.remote.pad:Slow") as remote, Client(remote) as client:
         pad = remote._game._env
@@ -698,7 +700,7 @@ def test_a_reset_is_not_repeated_while_it_waits_for_its_turn():
         assert (1, before + 1) == (len(numbers), pad.resets)
 
 
-def test_a_reset_with_another_seed_is_another_one():
+def test_a_reset_with_another_seed_is_carried_out():
     with served() as remote, Client(remote) as client:
         pad = remote._game._env
         known = client.reset().headers["episode_id"]
@@ -712,7 +714,7 @@ def test_a_reset_with_another_seed_is_another_one():
         assert (first, [3, 3, 4, 5]) == (second, pad.seeds)
 
 
-def test_a_reset_that_is_not_repeated_sets_the_pace_all_the_same():
+def test_a_repeated_reset_still_sets_the_pace():
     with served() as remote, Client(remote) as client:
         known = client.reset().headers["episode_id"]
         first, second = ask_twice(client, SAME, {"seed": None, "fps": 30}, known)
@@ -726,7 +728,7 @@ def test_a_reset_that_is_not_repeated_sets_the_pace_all_the_same():
         )
 
 
-def test_it_stands_still_while_there_are_no_clients():
+def test_the_environment_pauses_while_there_are_no_clients():
     with served() as remote:
         with Client(remote) as client:
             client.reward(0)
@@ -742,7 +744,7 @@ def test_it_stands_still_while_there_are_no_clients():
             assert str(shown[0]) == client.read().headers["episode_id"]
 
 
-def test_an_environment_that_breaks_ends_the_service_and_says_why():
+def test_an_environment_that_raises_ends_the_service_with_a_reason():
     with (
         served("tests.remote.pad:Fragile") as remote,
         Client(remote) as client,
@@ -760,7 +762,7 @@ def test_an_environment_that_breaks_ends_the_service_and_says_why():
         assert "RuntimeError: the fire is out" == remote.ended()
 
 
-def test_an_environment_that_crashes_in_its_process_begins_again():
+def test_an_environment_that_crashes_in_its_process_is_replaced():
     offer = Offer("Pad=tests.remote.pad:Crashing", num_workers=1)
     remote = universe.serve(Menu([offer]), ServeOptions(port=0, password=None))
     try:
@@ -780,14 +782,14 @@ def test_an_environment_that_crashes_in_its_process_begins_again():
         remote.close("the test is over")
 
 
-def test_clients_are_told_that_the_server_ends():
+def test_clients_learn_that_the_server_ends():
     with served() as remote, Client(remote) as client:
         remote.close("the shop is closed")
         message = client.until(lambda it: it.method == "v0.connection.close")
         assert "the shop is closed" == message.body["message"]
 
 
-def test_the_command_serves_until_it_is_told_to_end():
+def test_the_command_serves_until_a_signal():
     process = subprocess.Popen(
         [sys.executable, "-m", "envkit", "serve", PAD, "--universe", "--port=0"],
         stdout=subprocess.PIPE,
@@ -805,7 +807,7 @@ def test_the_command_serves_until_it_is_told_to_end():
     assert 143 == process.returncode
 
 
-def test_a_server_that_closes_waits_for_no_environment():
+def test_a_closing_server_does_not_wait_for_its_environment():
     with served() as remote, Client(remote) as client:
         pad = remote._game._env
         pad.gate.clear()
@@ -817,7 +819,7 @@ def test_a_server_that_closes_waits_for_no_environment():
         assert (False, None) == (remote._thread.is_alive(), remote.ended())
 
 
-def test_no_text_of_a_client_does_more_than_end_its_connection():
+def test_no_text_of_a_client_harms_more_than_its_connection():
     parts = st.sampled_from(
         [
             b'{"method": "v0.env.reset", "body": {"env_id": "Pad-v0"}, "headers": {}}',
@@ -880,7 +882,7 @@ def play(env, action, is_over):
             return batch.time_step
 
 
-def test_our_client_plays_a_remote():
+def test_envkits_client_plays_a_remote():
     with served() as remote, joined(remote) as env:
         assert (6, 8, 3) == env.observation_spec()["vision"].shape
         assert 1 == env.num_envs
@@ -913,7 +915,7 @@ def test_a_truncation_keeps_its_discount():
         assert [1.0] == last.discount.tolist()
 
 
-def test_keys_can_be_held_by_flags():
+def test_flags_in_an_action_hold_keys():
     with served() as remote, joined(remote, keys=["Left", "Right"]) as env:
         begun(env)
 
@@ -943,7 +945,7 @@ def test_seeds_reach_the_remote():
         assert [5] == remote._game._env.seeds
 
 
-def test_two_remotes_are_rows_that_take_their_own_time():
+def test_two_remotes_are_rows_that_step_independently():
     with served() as one, served() as other, joined(one, other) as env:
         gate = other._game._env.gate
         gate.clear()
@@ -956,7 +958,7 @@ def test_two_remotes_are_rows_that_take_their_own_time():
         assert [1] == env.recv(1, timeout=PATIENCE).env_ids.tolist()
 
 
-def test_the_view_of_universe_shows_remotes():
+def test_universe_view_works_with_remotes():
     with served() as one, served() as other, joined(one, other) as env:
         view = universe_view(env)
         assert [None, None] == view.reset()
@@ -987,7 +989,7 @@ def serve_at(port):
         return None
 
 
-def test_a_server_that_is_killed_ends_the_episode_and_the_next_one_goes_on():
+def test_a_killed_server_ends_the_episode_and_the_next_server_continues():
     started = until(lambda: serve_at(port) if (port := ports()) else None)
     assert started is not None
     port = started.desktop.address[1]
@@ -1013,7 +1015,7 @@ def test_a_server_that_is_killed_ends_the_episode_and_the_next_one_goes_on():
         assert [1] == moved.step_type.tolist()
 
 
-def test_a_remote_that_is_gone_is_an_error_of_its_row():
+def test_a_lost_remote_is_an_error_of_its_row():
     with served() as remote, joined(remote, start_timeout=0.1) as env:
         begun(env)
         remote.close("gone")
@@ -1024,7 +1026,7 @@ def test_a_remote_that_is_gone_is_an_error_of_its_row():
         assert (0,) == it.value.envs
 
 
-def test_rewards_of_a_remote_can_be_encrypted(tmp_path):
+def test_the_rewarders_connection_can_be_encrypted(tmp_path):
     cert, key = certificate_in(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
@@ -1036,14 +1038,14 @@ def test_rewards_of_a_remote_can_be_encrypted(tmp_path):
             joined(remote, start_timeout=0.1).__enter__()
 
 
-def test_a_remote_that_does_not_have_the_environment_says_so():
+def test_a_remote_without_the_environment_refuses_its_id():
     with served() as remote, joined(remote, env_id="Pong-v3") as env:
         env.reset_async()
         with pytest.raises(WorkerError, match="has no environment 'Pong-v3'"):
             env.recv(1, timeout=PATIENCE)
 
 
-def test_an_observer_watches_what_another_does():
+def test_an_observer_watches_another_client():
     with (
         served() as remote,
         joined(remote) as playing,
@@ -1056,7 +1058,7 @@ def test_an_observer_watches_what_another_does():
         play(watching, [("KeyEvent", "up", True)], lambda it: it.reward[0] >= LEFT)
 
 
-def test_a_wrong_password_is_not_tried_for_long(message_of):
+def test_a_wrong_password_is_not_retried(message_of):
     with served() as remote:
         message = message_of(
             DesktopError, lambda: make(f"universe://{address_of(remote)}?password=no")
@@ -1101,6 +1103,6 @@ def test_wrong_calls_are_refused():
 @pytest.mark.parametrize(
     "target", ["universe://", "universe://box:port", "universe://box?speed=3"]
 )
-def test_an_address_must_be_one(target):
+def test_a_malformed_address_is_refused(target):
     with pytest.raises(ValueError, match=r"^A Universe target must be like "):
         remotes_in(target)

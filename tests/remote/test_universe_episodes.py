@@ -52,7 +52,7 @@ calls = st.sampled_from(["ask", "begin", "pop", "texts"])
 
 
 @given(st.lists(messages | calls, max_size=40))
-def test_a_reward_is_returned_with_its_own_episode_and_once(events):
+def test_each_reward_is_returned_once_with_its_own_episode(events):
     episodes = RemoteEpisodes()
     sums = collections.Counter()
     requests = 0
@@ -96,7 +96,7 @@ SUMS = {0: (15.0, 15.25), 1: (0.0,), 2: (15.0, 15.25), 3: (15.0, 15.25)}
 
 
 @given(st.sets(st.integers(0, 50)))
-def test_the_episodes_of_a_genuine_server_have_the_sums_that_it_sent(looks):
+def test_the_episodes_of_a_recorded_server_have_the_right_sums(looks):
     """Whenever the agent looks."""
     client, episodes = ClientEnd(), RemoteEpisodes()
     seen, ends = collections.Counter(), set()
@@ -141,7 +141,7 @@ class Story:
     st.lists(st.booleans(), max_size=40),
     st.data(),
 )
-def test_the_sums_are_right_when_the_agent_looks_at_any_time_and_words_come_late(
+def test_the_sums_are_right_with_late_messages_and_any_pace_of_the_agent(
     lengths, looks, data
 ):
     story = Story(lengths)
@@ -189,7 +189,7 @@ def playing(number=1):
     return episodes
 
 
-def test_all_rewards_of_an_episode_are_in_its_sum_also_late_ones():
+def test_an_episodes_sum_includes_late_rewards():
     episodes = playing()
     told(
         episodes,
@@ -210,7 +210,7 @@ def test_all_rewards_of_an_episode_are_in_its_sum_also_late_ones():
     assert (7.0, False) == (episodes.pop().reward, episodes.done)
 
 
-def test_an_episode_that_a_newer_one_follows_was_interrupted():
+def test_news_of_a_newer_episode_ends_the_played_one():
     episodes = playing()
     told(episodes, Describe(2, "A", "running", 60.0))
     events = episodes.pop()
@@ -221,7 +221,7 @@ def test_an_episode_that_a_newer_one_follows_was_interrupted():
     )
 
 
-def test_an_agent_that_was_away_goes_to_the_newest_episode():
+def test_a_slow_agent_skips_to_the_newest_episode():
     episodes = playing()
     for number in range(2, 2000):
         told(
@@ -251,7 +251,7 @@ def test_nothing_before_the_reply_to_a_reset_counts_after_it():
     assert (2, 0.0) == (episodes.episode, episodes.pop().reward)
 
 
-def test_a_reset_that_is_refused_says_why(message_of):
+def test_a_refused_reset_gives_the_reason(message_of):
     episodes = RemoteEpisodes()
     episodes.ask(1)
     episodes.receive(Received(ErrorReply("of another request"), parent=0))
@@ -260,7 +260,7 @@ def test_a_reset_that_is_refused_says_why(message_of):
     assert "The remote refuses the reset: no Pong here" == message
 
 
-def test_texts_and_infos_of_an_agent_that_never_looks_have_a_limit():
+def test_unread_texts_and_infos_are_limited():
     episodes = playing()
     for number in range(3000):
         episodes.receive(Received(Text(1, f"line {number}"), size=600))
@@ -274,13 +274,13 @@ def test_texts_and_infos_of_an_agent_that_never_looks_have_a_limit():
     assert [5, 6, 7, 8] == episodes.pop_texts()
 
 
-def test_a_discount_that_is_none_ends_for_good():
+def test_an_end_with_a_malformed_discount_is_a_termination():
     episodes = playing()
     told(episodes, Reward(1, 0.0, True, {"discount": math.nan}))
     assert 0.0 == episodes.pop().discount
 
 
-def test_each_state_is_reached_and_each_happening_leads_somewhere():
+def test_each_state_is_reached_and_each_event_has_an_effect():
     assert set(EpisodeState) == set(EPISODES)
     reached = {then for row in EPISODES.values() for then in row.values()}
     assert set(EpisodeState) == reached
@@ -300,7 +300,7 @@ asks = st.builds(
 
 
 @given(st.lists(asks | st.just("over") | st.just("run"), max_size=30))
-def test_numbers_of_episodes_grow_and_a_client_gets_one_that_it_does_not_know(events):
+def test_a_reset_gives_a_client_an_episode_with_a_new_number(events):
     episodes = ServedEpisodes()
     for now, event in enumerate(events):
         before = episodes.number
@@ -318,6 +318,6 @@ def test_numbers_of_episodes_grow_and_a_client_gets_one_that_it_does_not_know(ev
             episodes.remember(event, float(now))
 
 
-def test_an_episode_that_is_far_off_cannot_be_ended(message_of):
+def test_an_episode_far_in_the_future_cannot_be_ended(message_of):
     message = message_of(RewarderError, lambda: ServedEpisodes().check(10**14))
     assert message.startswith("There is no episode 1000000")

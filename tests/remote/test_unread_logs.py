@@ -61,7 +61,7 @@ def send_half(place, path=b"/step"):
             pass
 
 
-def test_half_a_request_is_one_line_in_the_log():
+def test_half_a_request_is_logged_in_one_line():
     with served("--openenv", stderr=subprocess.PIPE) as (process, line):
         place = place_in(line)
         for path in (b"/step", b"/reset", b"/mcp", b"/Catch/tasks"):
@@ -76,7 +76,7 @@ def test_half_a_request_is_one_line_in_the_log():
     assert "Traceback" not in "\n".join(lines)
 
 
-def test_half_a_request_that_stalls_is_one_line_and_holds_up_no_signal():
+def test_a_stalled_request_is_logged_in_one_line_and_delays_no_signal():
     flags = "--openenv", "--idle-timeout=0.05"
     with served(*flags, stderr=subprocess.PIPE) as (process, line):
         place = place_in(line)
@@ -90,7 +90,7 @@ def test_half_a_request_that_stalls_is_one_line_and_holds_up_no_signal():
     assert told.endswith("its POST '/step' did not come within 0.05 s")
 
 
-def test_a_server_that_ends_leaves_no_traceback_of_half_requests():
+def test_a_server_that_ends_logs_no_traceback_for_half_a_request():
     with served("--openenv", stderr=subprocess.PIPE) as (process, line):
         place = place_in(line)
         stalled = [socket.create_connection(place) for _ in range(3)]
@@ -106,7 +106,7 @@ def test_a_server_that_ends_leaves_no_traceback_of_half_requests():
     assert "Cancel" not in text
 
 
-def test_a_server_in_a_program_logs_one_line_of_half_a_request(caplog):
+def test_a_server_inside_a_program_logs_half_a_request_in_one_line(caplog):
     pytest.importorskip("starlette", reason="starlette is not installed")
     from envkit.remote.openenv import OpenEnvServer
 
@@ -119,7 +119,7 @@ def test_a_server_in_a_program_logs_one_line_of_half_a_request(caplog):
 
 
 @pytest.mark.parametrize("host", [b"localhost", b"evil.example"])
-def test_a_body_that_breaks_the_protocol_leaves_no_traceback(caplog, host):
+def test_a_malformed_body_logs_no_traceback(caplog, host):
     pytest.importorskip("starlette", reason="starlette is not installed")
     from envkit.remote.openenv import OpenEnvServer
 
@@ -174,7 +174,7 @@ def say_nonsense(place):
 @pytest.mark.parametrize(
     "flag", ["--openenv", "--universe", "--vnc", "--dm-env-rpc", ""]
 )
-def test_a_log_that_nothing_reads_stops_no_server(flag):
+def test_an_unread_log_stops_no_server(flag):
     needed = {
         "--openenv": "uvicorn",
         "--universe": "websockets",
@@ -217,7 +217,7 @@ print("after", file=sys.stderr)
 """
 
 
-def test_a_reader_sees_all_lines_in_their_order():
+def test_a_reader_gets_all_lines_in_order():
     # Newer Pythons warn of a fork beside threads.
     command = [sys.executable, "-W", "ignore", "-c", PRINTS]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
@@ -227,7 +227,7 @@ def test_a_reader_sees_all_lines_in_their_order():
     assert [*map(str, range(200)), "\\ud800after"] == lines
 
 
-def test_the_lines_that_were_left_out_are_counted():
+def test_dropped_lines_are_counted():
     """More than a pipe and the queue can hold."""
     code = """
 import sys

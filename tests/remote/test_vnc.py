@@ -76,7 +76,7 @@ def has_title(viewer, text):
     return until(is_there)
 
 
-def test_keys_play_an_environment_and_the_title_tells_how_it_went():
+def test_keys_play_an_environment_and_the_title_shows_the_return():
     with (
         served("Catch", hz=0) as shop,
         DesktopClient(*address_of(shop)) as viewer,
@@ -103,7 +103,7 @@ def test_keys_play_an_environment_and_the_title_tells_how_it_went():
         assert until(is_next)
 
 
-def test_time_passes_without_keys_at_a_pace():
+def test_with_hz_the_environment_steps_without_keys():
     with (
         served("Catch", hz=500.0) as shop,
         DesktopClient(*address_of(shop)) as viewer,
@@ -111,7 +111,7 @@ def test_time_passes_without_keys_at_a_pace():
         assert has_title(viewer, r"Catch: episode \d+, return -?1")
 
 
-def test_each_environment_has_a_port_and_observers_their_own_password():
+def test_each_environment_has_its_port_and_observers_have_their_password():
     with (
         served(
             "Catch",
@@ -148,7 +148,7 @@ def test_each_environment_has_a_port_and_observers_their_own_password():
             DesktopClient(*address_of(shop), password="wrong")
 
 
-def test_viewers_that_come_before_the_first_picture_wait_for_it():
+def test_early_viewers_wait_for_the_first_picture():
     Slow.may_begin.clear()
     port = free_port()
     shops = []
@@ -176,7 +176,7 @@ def test_viewers_that_come_before_the_first_picture_wait_for_it():
         thread.join(PATIENCE)
 
 
-def test_what_is_made_in_a_worker_is_shown_too():
+def test_an_environment_in_a_worker_is_shown():
     with (
         served("Catch", num_workers=1, hz=0) as shop,
         DesktopClient(*address_of(shop)) as viewer,
@@ -196,7 +196,9 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("target", "options", "text"), REFUSED.values(), ids=[*REFUSED]
 )
-def test_what_cannot_be_shown_is_refused(target, options, text, message_of):
+def test_an_environment_without_pictures_or_keys_is_refused(
+    target, options, text, message_of
+):
     menu = Menu([Offer(target)])
     message = message_of(
         ValueError, lambda: vnc.serve(menu, ServeOptions(port=0, **options))
@@ -212,7 +214,7 @@ def test_an_environment_that_raises_ends_the_server():
         assert until(shop.ended) == "RuntimeError: It broke."
 
 
-def test_an_environment_that_stops_drawing_ends_the_server_and_says_so():
+def test_an_environment_that_stops_drawing_ends_the_server_with_a_reason():
     with (
         served(f"{__name__}:Faint", hz=500.0) as shop,
         DesktopClient(*address_of(shop)),
@@ -223,14 +225,14 @@ def test_an_environment_that_stops_drawing_ends_the_server_and_says_so():
         )
 
 
-def test_what_a_worker_raises_is_told_without_its_traceback(message_of):
+def test_an_exception_from_a_worker_is_logged_without_its_traceback(message_of):
     menu = Menu([Offer(f"{__name__}:Blind", num_workers=1)])
     message = message_of(ValueError, lambda: vnc.serve(menu, ServeOptions(port=0)))
     assert "Traceback" not in message
     assert "Blind cannot render" in message
 
 
-def test_an_agent_plays_what_is_served():
+def test_an_agent_can_play_a_served_environment():
     """A desktop of ours, behind an address like any other."""
     with served("Catch", hz=0) as shop:
         host, port = address_of(shop)
@@ -243,7 +245,7 @@ def test_an_agent_plays_what_is_served():
             )
 
 
-def test_the_scheme_has_a_keyboard_and_a_pointer_unless_told():
+def test_the_scheme_has_a_keyboard_and_a_pointer_by_default():
     with DesktopServer((64, 48)) as server:
         host, port = server.address
         for target in (f"vnc://{host}:{port}", f"vnc:{host}:{port}"):
@@ -254,7 +256,7 @@ def test_the_scheme_has_a_keyboard_and_a_pointer_unless_told():
                 assert env.reset().observation.shape == (48, 64, 3)
 
 
-def test_the_password_of_an_address_may_be_in_a_file(tmp_path, message_of):
+def test_an_addresss_password_may_be_in_a_file(tmp_path, message_of):
     secret = tmp_path / "secret"
     secret.write_text("letmein\n", "ascii")
     secret.chmod(0o600)
@@ -269,7 +271,7 @@ def test_the_password_of_an_address_may_be_in_a_file(tmp_path, message_of):
     ) == message
 
 
-def test_the_command_serves_until_it_is_told_to_end(tmp_path):
+def test_the_command_serves_until_a_signal(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("letmein\n", "ascii")
     secret.chmod(0o600)

@@ -120,7 +120,7 @@ def test_no_websocket_is_opened_for_a_web_page(server, headers):
         assert b"HTTP/1.1 403 Forbidden" == sock.makefile("rb").readline().strip()
 
 
-def test_pages_are_kept_from_each_of_several_environments():
+def test_web_pages_reach_none_of_several_environments():
     with serving("Catch", "CartPole") as server:
         for path in ("/Catch/step", "/CartPole/step", "/health", "/list_environments"):
             told = answer(server, "POST", path, STEP, Origin="http://evil.example")
@@ -131,13 +131,13 @@ def test_pages_are_kept_from_each_of_several_environments():
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
 )
 @pytest.mark.parametrize("path", ["/step", "/reset", "/mcp", "/state", "/Catch/tasks"])
-def test_a_body_that_any_form_could_send_is_not_taken(server, path, kind):
+def test_a_body_that_a_form_could_send_is_refused(server, path, kind):
     told = answer(server, "POST", path, STEP, Content_Type=kind)
     assert 415 == told[0]
     assert f"must be application/json, got '{kind}'" in told[1]
 
 
-def test_a_body_without_a_type_is_not_taken(server):
+def test_a_body_without_a_type_is_refused(server):
     assert 415 == answer(server, "POST", "/step", STEP)[0]
     assert 200 == answer(server, "POST", "/reset")[0]
 
@@ -166,7 +166,7 @@ def test_other_clients_are_answered(server, headers):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_libraries_are_answered_at_each_name_of_the_machine(host):
+def test_clients_may_use_any_name_of_the_machine(host):
     listening = "::1" if host == "[::1]" else "127.0.0.1"
     if listening == "::1" and not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
@@ -183,7 +183,7 @@ def test_libraries_are_answered_at_each_name_of_the_machine(host):
             assert "observation" == told["type"]
 
 
-def test_a_server_for_all_machines_has_the_names_of_their_network():
+def test_a_server_for_all_machines_accepts_names_of_their_network():
     named = ["127.0.0.1", "192.168.1.5", "[fd00::1]", "trainer", "trainer.local"]
     for name in [*named, "env.default.svc.cluster.local", socket.gethostname()]:
         assert web_page_refusal([("host", f"{name}:8000")], "0.0.0.0") is None
@@ -191,20 +191,20 @@ def test_a_server_for_all_machines_has_the_names_of_their_network():
         assert web_page_refusal([("host", f"{name}:8000")], "0.0.0.0")
 
 
-def test_a_server_has_the_name_that_it_was_bound_to():
+def test_a_server_accepts_the_name_that_it_was_bound_to():
     named = [("host", "Trainer.Example.org:8000")]
     assert web_page_refusal(named, "trainer.example.org") is None
     assert web_page_refusal(named, "127.0.0.1")
 
 
-def test_a_token_is_enough():
+def test_a_server_with_a_token_accepts_any_host_name():
     headers = {"Authorization": f"Bearer {'s' * 16}", "Host": "proxy.example"}
     with serving(token=b"s" * 16) as server:
         assert 200 == answer(server, "GET", "/schema", **headers)[0]
         assert 200 == answer(server, "POST", "/step", STEP, **headers)[0]
 
 
-def test_encrypted_connections_are_no_other(tmp_path):
+def test_encrypted_connections_follow_the_same_rules(tmp_path):
     cert, key = certificate_in(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
@@ -269,7 +269,7 @@ def test_a_rewarder_with_the_usual_password_answers_no_web_page():
         assert "v0.env.describe" == told["method"]
 
 
-def test_a_rewarder_with_a_secret_is_reached_through_any_name():
+def test_a_rewarder_with_a_secret_accepts_any_host_name():
     with remote(password=b"secret") as made:
         with rewarder_of(made, "secret", origin="http://proxy.example") as client:
             told = json.loads(client.recv(timeout=waiting.PATIENCE))
