@@ -27,8 +27,7 @@ Rules for editing this file:
    names, or with `refuse`.
 4. The streams of a server share one `Worlds`, which is called under a lock.
 5. Any bytes in any state lead to one event or one answer, and at a client to an event
-or
-   a `DmEnvRpcError`. tests/remote/test_dm_env_rpc_messages.py checks this.
+   or a `DmEnvRpcError`. tests/remote/test_dm_env_rpc_messages.py checks this.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def specs_from_plain(data: Any) -> tuple[EnvironmentSpec, dict[str, Any]]:
         parts = {name: from_plain(data[name], _read_leaf) for name in data}
         info = parts.pop("info")
         return EnvironmentSpec(**parts), info
-    except Exception as error:  # It is another's data, which may break anything.
+    except Exception as error:  # another program's data may break anything
         raise ProtocolError(
             f"the server's specs cannot be read: {type(error).__name__}: "
             f"{error!s:.200}."
@@ -180,7 +180,7 @@ def value_of(data: Any, *, namedtuples: bool = False) -> Any:
     try:
         _check_tags(data, _TAGS | {"$namedtuple"} if namedtuples else _TAGS)
         return from_plain(data)
-    except Exception as error:  # It is another's data, which may break anything.
+    except Exception as error:  # another program's data may break anything
         raise ProtocolError(
             f"a value cannot be read: {type(error).__name__}: {error!s:.200}."
         ) from error

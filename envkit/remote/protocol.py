@@ -1,4 +1,4 @@
-"""envkit's own protocol, both ends of it, without sockets.
+"""envkit's own protocol, both ends, without sockets.
 
 ```
 client                                        server
@@ -33,16 +33,14 @@ Rules for editing this file:
 2. Each message read in the handshake is a state. It has a rule in its end's table, and
    a method `_read_` named after it. `_go` enters only states that the table allows.
 3. Each decision of the owner (a token, whether to open a session) is a state that
-waits:
-   nothing is read until the owner calls a method.
+   waits: nothing is read until the owner calls a method.
 4. Each later message has a rule in its table, a class with `plain()` for the sender,
-and
-   a method `_read_` for the receiver. `Link` reads the rows of a session once the table
-   has accepted their head, because they come too often for more.
+   and a method `_read_` for the receiver. `Link` reads the rows of a session once the
+   table has accepted their head, because they come too often for more.
 5. Check a size from the other end before asking for as many bytes.
 6. Any bytes, split anywhere, lead to an event, to a wait for more, or to
-`ProtocolError`,
-   `Refusal` or `RefusedError`. tests/remote/test_protocol.py checks this.
+   `ProtocolError`, `Refusal` or `RefusedError`. tests/remote/test_protocol.py checks
+   this.
 7. If you add a message, raise the minor number of `PROTOCOL`. If you change one, raise
    the major number: servers refuse clients with another one.
 """

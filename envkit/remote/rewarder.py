@@ -34,8 +34,7 @@ Rules for editing this file:
 3. An end's table lists the messages that it may receive in each state.
 4. A server answers a wrong request with the reason, and continues. A text that is not a
    message ends the connection, at both ends. A client ignores unknown methods.
-5. Any text in any state leads to a message, `None` or a `RewarderError`, and stored
-data
+5. Any text in any state leads to a message, `None` or a `RewarderError`. Stored data
    does not grow with the number of messages. tests/remote/test_rewarder.py checks this.
 """
 

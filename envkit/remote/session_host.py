@@ -72,7 +72,7 @@ class SessionChannel:
 
     @classmethod
     def attach(cls, fd: int) -> SessionChannel:
-        """Returns the end with a descriptor."""
+        """Opens the end with a descriptor."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:

@@ -271,7 +271,7 @@ class SessionProcess:
 
     Attributes:
         id: Its name for the client.
-        secret: Proves that a client which resumes the session is its owner.
+        secret: Proves that a client resuming the session is its owner.
         ended: Whether it is over.
         end: How its process ended, if it crashed.
     """

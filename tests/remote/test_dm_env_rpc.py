@@ -485,7 +485,7 @@ def test_actions_that_do_not_fit_are_refused(walks, actions, message):
 )
 def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
     whole = CountingEnv().environment_spec()._replace(observation=spec)
-    with pytest.raises(SpecError, match="dm_env_rpc (has|reserves)"):
+    with pytest.raises(SpecError, match=r"dm_env_rpc (has|reserves)"):
         TensorCodec(whole)
 
 
