@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-__all__ = ["unhurried_stderr"]
+__all__ = ["queued_stderr"]
 
 # Lines that may wait for a slow reader, and the bytes kept of each.
 _MOST_WAITING, _LONGEST = 1024, 1 << 16
@@ -24,7 +24,7 @@ _LAST_WORDS = 1.0
 
 
 @contextlib.contextmanager
-def unhurried_stderr() -> Iterator[None]:
+def queued_stderr() -> Iterator[None]:
     """Queues everything that Python prints on standard error inside the context.
 
     A thread writes it. If the queue is full, lines are dropped.

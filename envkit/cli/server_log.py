@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from envkit._shared.unread_stderr import unhurried_stderr
+from envkit._shared.unread_stderr import queued_stderr
 from envkit.cli.output import escaped
 
 __all__ = ["logged"]
@@ -26,7 +26,7 @@ def logged(*, debug: bool = False) -> Iterator[None]:
     """
     root, ours = logging.getLogger(), logging.getLogger("envkit")
     level = ours.level
-    with unhurried_stderr():
+    with queued_stderr():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter(_FORMAT) if debug else _OneLine())
         root.addHandler(handler)

@@ -409,7 +409,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         self._unlink(known)
         address = known.address
         if known.resume <= 0 or address is None or known.row_frames is None:
-            self._end(known, f"lost its link ({why})", _to_see(address))
+            self._end(known, f"lost its link ({why})", _remedy_for(address))
             return
         _LOGGER.warning(
             "worker %d lost its link to %s (%s); trying to resume it for %g s",
@@ -443,7 +443,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
                 # The pool appends what the session was doing.
                 cause = str(error).partition(". ")[0].removesuffix(".")
                 text = f"lost its link ({why}), and could not resume it: {cause}"
-                self._report(lambda: self._end(known, text, _to_see(address)))
+                self._report(lambda: self._end(known, text, _remedy_for(address)))
                 return
             self._report(lambda: self._resume_link(known, sock))
 
@@ -593,7 +593,7 @@ class _WorkerSession(WorkerLife):
         self.asked_at = (0, 0)
 
 
-def _to_see(address: ServerAddress | None) -> str:
+def _remedy_for(address: ServerAddress | None) -> str:
     return f"Check that the server at {address} still runs, and can be reached."
 
 

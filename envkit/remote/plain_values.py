@@ -153,16 +153,16 @@ _TAGS = frozenset(
 
 def plain_value(value: Any, place: str = "value") -> Any:
     """Returns a value as plain data, and describes in words what cannot be."""
-    return to_plain(value, place, _in_words)
+    return to_plain(value, place, _described)
 
 
-def _in_words(value: Any, place: str) -> Any:
+def _described(value: Any, place: str) -> Any:
     if isinstance(value, Mapping):
-        return to_plain(dict(value), place, _in_words)
+        return to_plain(dict(value), place, _described)
     kinds: tuple[Callable[[Any], Any], ...] = (int, float, str, list, tuple)
     for kind in kinds:
         if isinstance(value, kind):  # type: ignore[arg-type]  # they are classes
-            return to_plain(kind(value), place, _in_words)
+            return to_plain(kind(value), place, _described)
     return f"{value!r:.200}"
 
 

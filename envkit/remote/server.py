@@ -259,7 +259,7 @@ class Server:
                     self._crashed[session.id] = session.end
                     while len(self._crashed) > _MOST_CRASHED:
                         del self._crashed[next(iter(self._crashed))]
-            self._tell_how_many()
+            self._update_alone()
 
     def _built(
         self, request: dict[str, Any], client: socket.socket
@@ -284,10 +284,10 @@ class Server:
         if reason:
             session.discard()
             raise Refusal(reason)
-        self._tell_how_many()
+        self._update_alone()
         return session, facts
 
-    def _tell_how_many(self) -> None:
+    def _update_alone(self) -> None:
         """Tells sessions whether they are the only one."""
         with self._lock:
             sessions = list(self._sessions.values())

@@ -5,7 +5,7 @@ server                        template                         session
   {path, targets}         ─▶   imports the targets' libraries
                           ◀─   whether it can be forked
   an end of a channel     ─▶   forks ────────────────────────▶  begins with it
-  {offers, said, ...}     ───────────────────────────────────▶  builds environments
+  {offers, request, ...}  ───────────────────────────────────▶  builds environments
                           ◀───────────────────────────────────  {facts} or {refused}
   sockets, "stop"         ───────────────────────────────────▶  answers its client
                           ◀─   {"ended": status}, over the session's channel
@@ -39,7 +39,7 @@ import numpy as np
 import numpy.random  # otherwise NumPy would import it in each session
 
 from envkit._shared.processes import signal_group
-from envkit._shared.unread_stderr import unhurried_stderr
+from envkit._shared.unread_stderr import queued_stderr
 from envkit.distributed.link import HEAD
 from envkit.errors import EnvkitError
 from envkit.extend import scheme_named
@@ -136,7 +136,7 @@ def main(fd: int, targets: Sequence[str], *, forks: bool) -> None:
     template = _SessionForker(SessionChannel.attach(fd), forks=forks)
     session = template.serve() if template.prepare(targets) else None
     if session is not None:
-        with unhurried_stderr():
+        with queued_stderr():
             _run_session(session)
 
 
@@ -307,7 +307,7 @@ def begin(fd: int) -> None:
     """Runs a session in a new process."""
     os.setsid()
     os.set_inheritable(fd, False)
-    with unhurried_stderr():
+    with queued_stderr():
         _run_session(SessionChannel.attach(fd))
 
 
@@ -317,7 +317,7 @@ def begin(fd: int) -> None:
 def _run_session(channel: SessionChannel) -> None:
     """Runs a session until it is over, or the server is gone."""
     faulthandler.enable()
-    _say_who(channel)
+    _send_process_id(channel)
     try:
         job, _ = channel.receive()
     except EOFError:  # forked ahead, and never used
@@ -344,7 +344,7 @@ def _run_session(channel: SessionChannel) -> None:
     channel.send({"over": True})
 
 
-def _say_who(channel: SessionChannel) -> None:
+def _send_process_id(channel: SessionChannel) -> None:
     """Sends the server this process's ID, and a pidfd if the system has them."""
     pidfd = None
     with contextlib.suppress(AttributeError, OSError):  # Linux 5.3 or newer
@@ -373,7 +373,7 @@ def _session_of(
     )
     has_cpus = may_linger(2)
     return Session(
-        request_of(job["said"], menu, options),
+        request_of(job["request"], menu, options),
         options,
         resume=job["resume"],
         forked=forked,

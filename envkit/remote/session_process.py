@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 
 # Seconds that a process has to end after its client has left, and that its template has
 # to report how it ended.
-_GRACE, _TO_SAY_HOW = 10.0, 1.0
+_GRACE, _TO_REPORT_END = 10.0, 1.0
 # Attempts to start a session when templates die.
 _TRIES = 3
 # On other systems libraries may have invisible threads.
@@ -293,7 +293,7 @@ class SessionProcess:
 
     def build(
         self,
-        said: dict[str, Any],
+        request: dict[str, Any],
         menu: Menu,
         options: ServeOptions,
         resume: float,
@@ -302,7 +302,7 @@ class SessionProcess:
         """Starts the process, which builds the environments; returns their facts.
 
         Args:
-            said: The client's request, which has been checked.
+            request: The client's request, which has been checked.
             menu: The server's environments.
             options: The limits of the server.
             resume: Seconds that the session waits for its client after a lost link.
@@ -313,7 +313,7 @@ class SessionProcess:
                 specs that cannot be sent.
             ConnectionError: The client has left.
         """
-        names = [name for name, _, _ in said["environments"]]
+        names = [name for name, _, _ in request["environments"]]
         libraries = dict.fromkeys(menu.find(name).library for name in names)
         self._channel, pid, pidfd = self._templates.start(libraries)
         with self._lock:
@@ -334,7 +334,7 @@ class SessionProcess:
                 },
                 "options": {name: given[name] for name in _OPTIONS},
                 "resume": resume,
-                "said": said,
+                "request": request,
             }
         )
         try:
@@ -361,10 +361,10 @@ class SessionProcess:
         self._await_message()
         self._await_end()
 
-    def resume(self, sock: socket.socket, said: dict[str, Any]) -> bool:
+    def resume(self, sock: socket.socket, request: dict[str, Any]) -> bool:
         """Gives the session another link; returns False if it is over."""
         if not self.ended:
-            self._hand({"resume": said}, sock)
+            self._hand({"resume": request}, sock)
         return not self.ended
 
     def observe(self, sock: socket.socket, proof: dict[str, Any]) -> None:
@@ -424,7 +424,7 @@ class SessionProcess:
             # The process is gone, but its own child processes may keep the channel
             # open.
             poller.unregister(self._pidfd)
-            if not poller.poll(1000 * _TO_SAY_HOW):
+            if not poller.poll(1000 * _TO_REPORT_END):
                 return None
         with contextlib.suppress(EOFError):
             message, _ = self._channel.receive()

@@ -57,7 +57,7 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
         MissingDependencyError: Other machines need the pages, and the package for the
             pages is not installed.
     """
-    return _Shop(menu, options)
+    return _VncService(menu, options)
 
 
 def pages_for(
@@ -106,7 +106,7 @@ def host_for_vnc(options: ServeOptions) -> str:
     return "127.0.0.1" if is_inside else options.host
 
 
-class _Shop:
+class _VncService:
     """All environments that are shown.
 
     Attributes:

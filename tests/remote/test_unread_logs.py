@@ -202,9 +202,9 @@ def test_an_unread_log_stops_no_server(flag):
 
 PRINTS = """
 import os, sys
-from envkit._shared.unread_stderr import unhurried_stderr
+from envkit._shared.unread_stderr import queued_stderr
 
-with unhurried_stderr():
+with queued_stderr():
     for number in range(200):
         print(number, file=sys.stderr)
     sys.stderr.flush()
@@ -231,9 +231,9 @@ def test_dropped_lines_are_counted():
     """More than a pipe and the queue can hold."""
     code = """
 import sys
-from envkit._shared.unread_stderr import unhurried_stderr
+from envkit._shared.unread_stderr import queued_stderr
 
-with unhurried_stderr():
+with queued_stderr():
     for number in range(5000):
         print("x" * 99, file=sys.stderr)
     print("all printed", flush=True)
