@@ -86,7 +86,7 @@ def _plain_leaf(value: Any, place: str) -> Any:
 
 
 def specs_from_plain(data: Any) -> tuple[EnvironmentSpec, dict[str, Any]]:
-    """Returns the specs, and those of infos, that `plain_specs` wrote.
+    """Returns the specs of time steps and of infos that `plain_specs` wrote.
 
     Raises:
         ProtocolError: The data has no specs.

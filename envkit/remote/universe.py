@@ -470,7 +470,7 @@ class _ServedGame:
         try:
             if self._env.batched:
                 raise ValueError(
-                    f"{offer.name} is a batch, and a single environment can be shown."
+                    f"{offer.name} is a batch; only a single environment can be shown."
                 )
             self.player = _ClientInput(self._env, lambda: self._shown.shape[1::-1])
         except BaseException:

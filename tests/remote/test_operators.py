@@ -232,7 +232,7 @@ REFUSALS = {
     "envkit: too many rows": (
         "envkit",
         lambda place: opened(place, num_envs=3),
-        r"A session may have 2 environments here \(--max-rows\), and 3 were asked",
+        r"A session may have at most 2 environments \(--max-rows\); you asked for 3",
         {"max_rows": 2},
     ),
     "envkit: unknown environment": (
@@ -322,7 +322,7 @@ REFUSALS = {
     "openenv: nothing there": (
         "openenv",
         lambda place: say(place, request("/nowhere", **BEARER)),
-        "Nothing is at /nowhere",
+        "There is nothing at /nowhere",
         {},
     ),
     "openenv: TLS without a certificate": ("openenv", hello_by_tls, NO_CERTIFICATE, {}),
@@ -475,7 +475,7 @@ def test_a_full_rewarder_logs_one_line_and_still_answers_healthz(caplog):
                 plain(url, additional_headers=headers)
             assert 200 == get(place)[0]
     (line,) = refusals(caplog)
-    assert line.endswith(" was refused by universe: There is 1 client already.")
+    assert line.endswith(" was refused by universe: There is already 1 client.")
 
 
 @pytest.mark.parametrize("protocol", ["envkit", "openenv", "universe"])
