@@ -77,7 +77,9 @@ class Record(PyEnvironmentBaseWrapper):
     `set_state` or `close` is written up to there, with the reason.
 
     An episode's file appears when the next episode begins, or with `flush` and `close`:
-    until then you can add notes.
+    until then you can add notes. Several threads may use one `Record`; their calls wait
+    for each other. A step after `close` or in a fork of the process raises an error,
+    because no thread is left to write.
 
     Example:
         >>> import tempfile
