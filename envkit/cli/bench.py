@@ -146,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.workers and min(arguments.workers) > arguments.num_envs:
         raise ValueError(
             f"--workers must be at most --num-envs, {arguments.num_envs}: each worker "
-            "has an environment."
+            "needs an environment."
         )
     if arguments.plot:
         check_can_draw(arguments.plot)
@@ -181,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _first_reason(tries: Sequence[Measured]) -> str:
     reasons = [tried.error for tried in tries if tried.error is not None]
-    return reasons[0] if reasons else "Nothing that was asked for can be tried here."
+    return reasons[0] if reasons else "None of the --backends can be tried here."
 
 
 def _show(title: str, facts: dict[str, Any], tries: Sequence[Measured]) -> None:
@@ -202,8 +202,8 @@ def _show(title: str, facts: dict[str, Any], tries: Sequence[Measured]) -> None:
     names = listed(tried.candidate.label for tried in equals_of(tries))
     say(
         "",
-        f"None is the fastest: the rounds lie further apart than {names} do.",
-        "More --seconds may tell them apart. The simplest of them:",
+        f"No clear winner: the rounds vary more than {names} differ.",
+        "More --seconds may tell them apart. The simplest:",
         "",
         f"  {call}",
     )

@@ -131,7 +131,7 @@ def _table(facts: dict[str, Any]) -> Table:
     limit = facts["episode"]["max_steps"]
     rows = {
         "rows": _rows(facts["batch"]),
-        "episodes": "no limit is known" if limit is None else f"at most {limit} steps",
+        "episodes": "no known limit" if limit is None else f"at most {limit} steps",
         "render": _picture(facts.get("render")),
         "seed": _possible(facts["seed"]),
         "state": _possible(facts.get("state")),
@@ -148,7 +148,7 @@ def _rows(batch: dict[str, Any]) -> str:
     if batch["kind"] == "single":
         return "a single environment"
     if batch["kind"] == "asynchronous":
-        return f"{batch['rows']}, each of which takes its own time"
+        return f"{batch['rows']}, each stepped at its own speed"
     can = [
         text
         for name, text in (
@@ -157,7 +157,7 @@ def _rows(batch: dict[str, Any]) -> str:
         )
         if batch[name]
     ]
-    masks = f"; {' and '.join(can)}" if can else "; always all at once"
+    masks = f"; {' and '.join(can)}" if can else "; only all at once"
     return f"{batch['rows']}, autoreset {batch['autoreset']}{masks}"
 
 
@@ -184,7 +184,7 @@ def _origin(facts: dict[str, Any]) -> dict[str, str]:
     return {
         "version": version,
         "class": facts["class"],
-        "arguments": "not known"
+        "arguments": "unknown"
         if arguments is None
         else ", ".join(f"{name}={value!r}" for name, value in arguments.items()),
         "made of": " around ".join(facts["layers"]),

@@ -26,7 +26,7 @@ _FOUND, _NOTHING = 0, 1
 _PARTS = ("observation", "action")
 # The number of names per library in an overview.
 _SHOWN = 4
-_UNKNOWN = "what its package knows, which it does not tell"
+_UNKNOWN = "names that its package does not list"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +146,9 @@ def _show_overview(own: list[dict[str, Any]], libraries: list[Findings]) -> None
     parts: list[Any] = [_table(own, "built in")]
     if table.row_count:
         parts += ["", table]
-    hint = "'envkit list gymnasium:' lists a library's, 'envkit list pole' finds."
+    hint = (
+        "'envkit list gymnasium:' lists one library, 'envkit list pole' searches all."
+    )
     print_trimmed(terminal(), *parts, *_remarks(libraries), "", hint)
 
 
@@ -163,7 +165,10 @@ def _show_matches(
     missing = [library.scheme for library in libraries if library.missing]
     if missing:
         names = ", ".join(missing)
-        remarks += ["", Text(f"not installed: {names} ('envkit list' says more)")]
+        remarks += [
+            "",
+            Text(f"not installed: {names} ('envkit list' says how to install them)"),
+        ]
     print_trimmed(terminal(), found, *remarks)
 
 

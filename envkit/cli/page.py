@@ -95,8 +95,8 @@ def _check_is_page(target: Path) -> None:
         return
     if not is_page:
         raise RecordingError(
-            f"{str(target)!r} is there already, and it is not a page of envkit replay. "
-            "Give --html another path, or remove it."
+            f"{str(target)!r} exists already and is not a page of envkit replay. "
+            "Give --html another path, or remove the file."
         )
 
 
@@ -119,7 +119,7 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
     unfinished = len(recording.unfinished)
     parts += [f"{counted(unfinished, 'episode')} unfinished"] if unfinished else []
     has_seed = known["seed"] is not None
-    seed = short(known["seed"]) if has_seed else "none, as far as is known"
+    seed = short(known["seed"]) if has_seed else "none known"
     written = f"envkit {recording.facts['envkit']}, Python {known['python']}"
     packages = [f"{name} {version}" for name, version in known["packages"].items()]
     origin = [
@@ -139,7 +139,7 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
         "origin": [pair for pair in origin if pair[1]],
         "provenance": known,
         "episodes": episodes,
-        "repaired": "The environment was lost here, and this end was made up for it.",
+        "repaired": "The environment was lost here, so envkit ended the episode.",
     }
 
 
@@ -193,8 +193,8 @@ def _return(recording: Recording, episode: Episode) -> dict[str, Any]:
 def _end(recording: Recording, episode: Episode) -> dict[str, Any]:
     """Returns how the episode ended."""
     if episode.ended != "last":
-        why = f"left by {'close' if episode.ended == 'closed' else episode.ended}"
-        sentence = f"The episode was {why} before its end."
+        why = f"cut short by {'close' if episode.ended == 'closed' else episode.ended}"
+        sentence = f"The episode was {why}."
         return {"isOver": False, "mark": "left", "ended": why, "sentence": sentence}
     discounts = [
         np.asarray(episode.column(name)[-1])
@@ -346,8 +346,8 @@ def _film(episode: Episode, look: StepPicture, stride: int) -> dict[str, Any]:
     note = None
     if stride > 1:
         note = (
-            f"One picture of {stride} time steps is kept, and the last one; "
-            "--pictures of envkit replay takes more."
+            f"The page has one picture for every {stride} time steps, and the last "
+            "one; envkit replay --pictures keeps more."
         )
     film: dict[int, str] = {}
     for step in steps:

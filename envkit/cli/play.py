@@ -89,8 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
         if env.batched:
             raise ValueError(
                 f"{arguments.target} is a batch of "
-                f"{counted(env.batch_size, 'environment')}, and a single one, without "
-                "a batch, can be played."
+                f"{counted(env.batch_size, 'environment')}; only a single one can be "
+                "played."
             )
         keys = key_map(env)
         hz = pace_of(env, keys) if arguments.hz is None else arguments.hz
@@ -166,7 +166,7 @@ def _chosen(
     if not is_terminal():
         raise ValueError(
             "There is no terminal to play in: input or output is a file or a pipe. "
-            "--keys KEYS says what to press, and --window plays in a window."
+            "Pass --keys with the keys to press, or --window to play in a window."
         )
     return in_terminal
 
@@ -183,7 +183,7 @@ def _table(game: Game, keys: KeyMap, hz: float, why: str) -> str:
     lines = [f"  {key:{width}}   {label}" for key, label in rows]
     pace = f"{hz:g} steps a second" if hz else "each step waits for a key"
     lines += ["", f"  {game.shortcuts.text()}", f"  {pace}"]
-    return "\n".join([*lines, f"  observations are shown: {why}"] if why else lines)
+    return "\n".join([*lines, f"  showing observations: {why}"] if why else lines)
 
 
 def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:

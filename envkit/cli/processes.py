@@ -205,21 +205,21 @@ def pools_named(name: str) -> list[FoundPool]:
 
 def _no_pool(name: str, pools: list[FoundPool]) -> str:
     there_are = (
-        f"Pools are run by {listed(dict.fromkeys(map(str, pools)))}."
+        f"Pools run in {listed(dict.fromkeys(map(str, pools)))}."
         if pools
         else "No pool of worker processes is running."
     )
     if not name.isdigit():
-        return f"No pool answers to {name!r}. {there_are}"
+        return f"There is no pool {name!r}. {there_are}"
     user = processes.owner_of(int(name))
     if user is None:
         return f"There is no process {name}. {there_are}"
     if user != os.getuid():
         return (
-            f"Process {name} is another user's, and only that user may look at its "
+            f"Process {name} belongs to another user, and only that user can see its "
             f"pools. {there_are}"
         )
     return (
-        f"Process {name} runs no pool of worker processes that this envkit knows; the "
-        f"backends thread and inline cannot be seen from outside. {there_are}"
+        f"Process {name} runs no pool of worker processes that this envkit can read. "
+        f"The backends thread and inline cannot be seen from outside. {there_are}"
     )

@@ -173,9 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
     """Raises for options that would have no effect."""
     if arguments.vnc and arguments.policy != "random":
-        raise ValueError(
-            "--vnc lets a person act, and --policy a policy: leave one of them out."
-        )
+        raise ValueError("--vnc and --policy contradict each other: leave one out.")
     check_contradiction(arguments, "password_file", "no_password")
     if arguments.vnc:
         return
@@ -183,10 +181,12 @@ def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
         value = getattr(arguments, name)
         if value is not None and value is not False:
             option = name.replace("_", "-")
-            raise ValueError(f"--{option} is for --vnc, where viewers connect.")
+            raise ValueError(f"--{option} has no effect without --vnc.")
     if arguments.hz is not None and not (arguments.hz and kind != DIRECTORY):
-        where = "for --vnc" if kind != DIRECTORY else "for films and for --vnc"
-        raise ValueError(f"--hz={arguments.hz:g} is {where}: leave it out.")
+        where = "--vnc" if kind != DIRECTORY else "a film or --vnc"
+        raise ValueError(
+            f"--hz={arguments.hz:g} has no effect without {where}: leave it out."
+        )
 
 
 def _free_directory(target: str) -> Path:
@@ -247,7 +247,7 @@ def _policy(
         if note:
             say(f"envkit record: {note}", file=sys.stderr)
         if password is DRAW:
-            say(f"envkit record: its password is {person.password}", file=sys.stderr)
+            say(f"envkit record: the password is {person.password}", file=sys.stderr)
         sys.stderr.flush()
         yield person
 

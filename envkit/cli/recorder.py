@@ -70,7 +70,7 @@ def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
         )
     if kind == "gif" and hz > FASTEST_GIF:
         raise ValueError(
-            f"A GIF shows at most {FASTEST_GIF} pictures in a second, not {hz:g}. An "
+            f"A GIF shows at most {FASTEST_GIF} pictures per second, not {hz:g}. An "
             ".mp4 shows more."
         )
     _check_replaceable(path, kind, overwrite=overwrite)
@@ -90,7 +90,7 @@ def _check_replaceable(path: Path, kind: str, *, overwrite: bool) -> None:
     if not overwrite and (kind == DIRECTORY or not path.is_dir()):
         raise FileExistsError(
             f"{str(path)!r} exists already. --overwrite replaces it, once the new one "
-            "is whole."
+            "is complete."
         )
     if not path.is_dir() and not path.is_file():
         raise FileExistsError(

@@ -105,8 +105,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _SAME
     _list(recording)
     if not arguments.list:
-        why = "there is no terminal to show it in" if look else "it has no pictures"
-        say(f"Its episodes are listed because {why}.", file=sys.stderr)
+        why = (
+            "there is no terminal to play them in" if look else "they have no pictures"
+        )
+        say(f"The episodes are listed because {why}.", file=sys.stderr)
     return _SAME
 
 
@@ -115,7 +117,8 @@ def _list(recording: Recording) -> None:
     say(_title(recording))
     for one in facts["episodes"]:
         of = "" if recording.batch_size is None else f"row {one['row']}, "
-        ended = "" if one["ended"] == "last" else f", left by {one['ended']}"
+        why = "close" if one["ended"] == "closed" else one["ended"]
+        ended = "" if why == "last" else f", cut short by {why}"
         say(f"  {of}episode {one['episode']}: {counted(one['steps'], 'step')}{ended}")
     for one in facts["dropped"]:
         say(f"  row {one['row']}, episode {one['episode']}: dropped")
@@ -163,8 +166,8 @@ def _check(
 ) -> int:
     if recording.facts["begun_before"]:
         raise RecordingError(
-            "The environment had begun before it was wrapped in Record, so "
-            "its state then is not known. Wrap it before its first reset."
+            "The environment was already running when Record wrapped it, so its first "
+            "state is unknown. Wrap it before its first reset."
         )
     if target is None:
         _ask_before_imports(recording, trusts=trusts)
@@ -202,9 +205,11 @@ def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
     say(*(f"  {name}" for name in names), file=sys.stderr)
     if trusts:
         return
-    print("That may run any code. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(
+        "That can run any code. Continue? [y/N] ", end="", file=sys.stderr, flush=True
+    )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise RecordingError("Nothing was imported, and nothing has been checked.")
+        raise RecordingError("Nothing was imported or checked.")
 
 
 def _environment(recording: Recording, target: str | None) -> tuple[Any, list[str]]:
@@ -270,12 +275,12 @@ def _other_versions(recording: Recording) -> list[str]:
     now = {name: package_version(name) for name in known["packages"]}
     now |= {"envkit": envkit_version(), "python": platform.python_version()}
     changed = [
-        f"{name} was {then[name]} and is {now[name]}."
+        f"{name} was {then[name]} and is now {now[name]}."
         for name in then
         if then[name] != now[name]
     ]
     if known["seed"] is None and not any(
         event["event"] == "seed" for event in recording.events
     ):
-        changed.append("No seed was given, as far as the recording knows.")
+        changed.append("The recording names no seed.")
     return changed

@@ -354,7 +354,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
     if observer_password is not None and arguments.no_password:
         raise ValueError(
             "--observer-password-file and --no-password contradict each other: "
-            "without a password all viewers control."
+            "without a password, every viewer can play."
         )
     _check_apart(token, tokens, password, observer_password)
     return ServeOptions(

@@ -49,8 +49,8 @@ def _inherited(
         for option in ("host", "port"):
             if getattr(arguments, option) is not None:
                 raise ValueError(
-                    f"--{option} contradicts the sockets that were inherited "
-                    "(LISTEN_FDS), which listen already: leave it out."
+                    f"--{option} contradicts the inherited sockets (LISTEN_FDS), which "
+                    "listen already: leave it out."
                 )
     return shared
 
@@ -139,7 +139,7 @@ class Services:
         return [line for _, one in self._chosen for line in one.line.split("\n")]
 
     def invitations(self) -> list[str]:
-        """Returns how clients that cannot find the secret connect."""
+        """Returns lines that tell other users and machines how to connect."""
         lines = (line for _, one in self._chosen for line in one.invitation.split("\n"))
         return [line for line in lines if line]
 

@@ -213,9 +213,9 @@ def test_the_command_says_that_there_is_no_winner(capsys, monkeypatch):
     assert "★" not in printed
     assert printed.endswith(
         "\n"
-        "None is the fastest: the rounds lie further apart than thread with 1 worker, "
-        "thread with 2 workers do.\n"
-        "More --seconds may tell them apart. The simplest of them:\n"
+        "No clear winner: the rounds vary more than thread with 1 worker, "
+        "thread with 2 workers differ.\n"
+        "More --seconds may tell them apart. The simplest:\n"
         "\n"
         "  envkit.make('envkit.testing:CountingEnv', num_envs=2, backend='thread', "
         "num_workers=1)\n"

@@ -102,7 +102,7 @@ def test_missing_abilities_are_listed_with_the_reason(capsys):
         "└── discount  float32 0…1",
         "",
         "rows       a single environment",
-        "episodes   no limit is known",
+        "episodes   no known limit",
         "render     no: Plain cannot render.",
         "seed       no: Plain cannot be seeded.",
         "state      no: Plain cannot save its state: override _get_state() and "
@@ -155,7 +155,7 @@ def test_an_asynchronous_pool_is_described_without_being_played(capsys):
     assert {"kind": "asynchronous", "rows": 3} == described(
         capsys, f"{HERE}:make_pool"
     )["batch"]
-    assert "rows        3, each of which takes its own time" in shown(
+    assert "rows        3, each stepped at its own speed" in shown(
         capsys, f"{HERE}:make_pool"
     )
 

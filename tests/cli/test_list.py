@@ -48,7 +48,7 @@ def test_envkits_own_environments_are_listed_with_specs(shelf, capsys):
         "GridWorld-v1  uint8 (8, 8, 3)                           int64 0…3",
         "TicTacToe-v1  board: int32 (3, 3) 0…2, mask: bool (9,)  int64 0…8",
         "",
-        "'envkit list gymnasium:' lists a library's, 'envkit list pole' finds.",
+        "'envkit list gymnasium:' lists one library, 'envkit list pole' searches all.",
     ] == printed.splitlines()
 
 
@@ -86,7 +86,7 @@ def test_missing_broken_and_silent_libraries_are_reported_separately(
         f"moor    its process ended with status 3 {died}",
         "",
         "not listed",
-        "tower       make takes what its package knows, which it does not tell",
+        "tower       make takes names that its package does not list",
         "",
     ] == printed.splitlines()[10:-1]
 
@@ -209,7 +209,9 @@ def test_nothing_found_is_status_1_with_a_suggestion(shelf, capsys):
 def test_missing_libraries_that_might_match_are_named(shelf, capsys):
     shelf(castle="names", maze="missing_names")
     _, printed = listed(capsys, "catch")
-    assert printed.endswith("\nnot installed: maze ('envkit list' says more)\n")
+    assert printed.endswith(
+        "\nnot installed: maze ('envkit list' says how to install them)\n"
+    )
     # Only the library that a pattern names is asked.
     found = answer(capsys, "castle:small")
     assert [] == found["missing"]

@@ -106,7 +106,7 @@ def test_the_list_has_returns_and_ends(catch):
     assert [episode["number"] for episode in story["episodes"]] == sums
     marks = [episode["mark"] for episode in story["episodes"]]
     assert marks == ["terminated"] * 3 + ["left"]
-    assert story["episodes"][3]["ended"] == "left by close"
+    assert story["episodes"][3]["ended"] == "cut short by close"
 
 
 def test_the_pictures_are_those_of_the_recording(catch):
@@ -157,7 +157,7 @@ def test_many_pictures_are_thinned_evenly(cart):
     _, episodes = data_of(page_of(cart, "--pictures", "5"))
     film = episodes[1]["pictures"]
     assert film["steps"] == [0, 4, 8]
-    assert film["note"].startswith("One picture of 4 time steps is kept")
+    assert film["note"].startswith("The page has one picture for every 4 time steps")
 
 
 def test_a_row_that_was_lost_is_marked(tmp_path):
@@ -228,7 +228,7 @@ def test_a_page_is_replaced_but_another_file_is_kept(catch, capsys):
     notes = catch.parent / "notes.txt"
     notes.write_text("mine")
     assert main(["replay", str(catch), "--html", str(notes)]) != 0
-    assert "it is not a page of envkit replay" in capsys.readouterr().err
+    assert "is not a page of envkit replay" in capsys.readouterr().err
     assert notes.read_text() == "mine"
 
 

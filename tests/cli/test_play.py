@@ -95,7 +95,7 @@ def test_an_existing_output_is_only_replaced_with_overwrite(tmp_path, capsys):
     assert 2 == main(playing)
     assert (
         f"envkit play: {path!r} exists already. --overwrite replaces it, once the new "
-        "one is whole.\n"
+        "one is complete.\n"
     ) == capsys.readouterr().err
     assert 0 == main([*playing, "--overwrite"])
 
@@ -116,17 +116,15 @@ def test_episodes_are_kept_when_the_environment_breaks(tmp_path, capsys):
         (
             ["Catch", "--terminal"],
             "There is no terminal to play in: input or output is a file or a pipe. "
-            "--keys KEYS says what to press, and --window plays in a window.",
+            "Pass --keys with the keys to press, or --window to play in a window.",
         ),
         (
             ["Catch", "--arg", "batch_size=4", "--keys", "d"],
-            "Catch is a batch of 4 environments, and a single one, without a batch, "
-            "can be played.",
+            "Catch is a batch of 4 environments; only a single one can be played.",
         ),
         (
             ["Catch", "--arg", "batch_size=1", "--keys", "d"],
-            "Catch is a batch of 1 environment, and a single one, without a batch, "
-            "can be played.",
+            "Catch is a batch of 1 environment; only a single one can be played.",
         ),
         (["Catch", "--keys", "<hop>"], None),
         (

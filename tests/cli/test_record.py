@@ -377,7 +377,7 @@ def test_an_existing_output_is_only_replaced_with_overwrite(name, tmp_path, caps
     assert 2 == record("Catch", "-o", path)
     assert (
         f"envkit record: {str(path)!r} exists already. --overwrite replaces it, once "
-        "the new one is whole.\n"
+        "the new one is complete.\n"
     ) == capsys.readouterr().err
     assert 0 == record("Catch", "-o", path, "--overwrite", "--episodes", 2)
     assert [name] == left_in(tmp_path)
@@ -431,7 +431,7 @@ def test_a_special_file_is_never_replaced(tmp_path, capsys):
         (
             "out.gif",
             ["--hz", 60],
-            "A GIF shows at most 50 pictures in a second, not 60. An .mp4 shows more.",
+            "A GIF shows at most 50 pictures per second, not 60. An .mp4 shows more.",
         ),
     ],
 )
@@ -634,7 +634,7 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
                 DesktopClient("127.0.0.1", port).close()
                 return
             password = re.fullmatch(
-                r"envkit record: its password is (.{8})\n", lines[2]
+                r"envkit record: the password is (.{8})\n", lines[2]
             )
             page = rf"play in a browser: http://127\.0\.0\.1:\d+/#{password[1]}\n"
             assert re.fullmatch(page, lines[1])
@@ -648,29 +648,29 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (["--no-password"], "--no-password is for --vnc, where viewers connect."),
-        (["--port", "0"], "--port is for --vnc, where viewers connect."),
-        (["--host", "::1"], "--host is for --vnc, where viewers connect."),
-        (["--cert", "cert.pem"], "--cert is for --vnc, where viewers connect."),
+        (["--no-password"], "--no-password has no effect without --vnc."),
+        (["--port", "0"], "--port has no effect without --vnc."),
+        (["--host", "::1"], "--host has no effect without --vnc."),
+        (["--cert", "cert.pem"], "--cert has no effect without --vnc."),
         (
             ["--vnc", "--host=0.0.0.0"],
             "--host=0.0.0.0 lets other machines connect, and without --cert and --key "
             "the password travels in the clear: add them, or leave --host out and "
             "connect through a tunnel.",
         ),
-        (["--web-port", "0"], "--web-port is for --vnc, where viewers connect."),
+        (["--web-port", "0"], "--web-port has no effect without --vnc."),
         (
             ["--password-file", "x"],
-            "--password-file is for --vnc, where viewers connect.",
+            "--password-file has no effect without --vnc.",
         ),
-        (["--hz", "5"], "--hz=5 is for films and for --vnc: leave it out."),
+        (["--hz", "5"], "--hz=5 has no effect without a film or --vnc: leave it out."),
         (
             ["--vnc", "--no-password", "--password-file=x"],
             "--password-file and --no-password contradict each other: leave one out.",
         ),
         (
             ["--vnc", "--policy", "a:b"],
-            "--vnc lets a person act, and --policy a policy: leave one of them out.",
+            "--vnc and --policy contradict each other: leave one out.",
         ),
         (
             ["--vnc", "--port=0", "--num-envs", "2"],

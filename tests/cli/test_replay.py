@@ -186,8 +186,8 @@ def test_a_difference_is_reported_with_changed_package_versions(tmp_path, capsys
     main(["replay", "--check", "--trust", str(path)])
 
     assert (
-        f"  numpy was 1.0 and is {np.__version__}.\n"
-        "  No seed was given, as far as the recording knows.\n"
+        f"  numpy was 1.0 and is now {np.__version__}.\n"
+        "  The recording names no seed.\n"
     ) in capsys.readouterr().out
 
 
@@ -237,7 +237,7 @@ def test_a_recording_that_began_midway_cannot_be_checked(tmp_path, capsys):
     env.reset()
     path = record(tmp_path / "r", env, steps=6)
     assert 2 == main(["replay", "--check", str(path)])
-    assert "had begun before it was wrapped" in capsys.readouterr().err
+    assert "was already running when Record wrapped it" in capsys.readouterr().err
 
 
 def test_the_check_ends_where_a_state_was_set(tmp_path, capsys):
@@ -306,9 +306,9 @@ def test_a_recording_is_shown(tmp_path, capsys):
     assert 0 == status
     assert [
         f"{path}: Catch-v1, written by envkit {envkit.__version__}",
-        "  row 0, episode 0: 8 steps, left by closed",
-        "  row 1, episode 0: 3 steps, left by reset",
-        "  row 1, episode 1: 4 steps, left by closed",
+        "  row 0, episode 0: 8 steps, cut short by close",
+        "  row 1, episode 0: 3 steps, cut short by reset",
+        "  row 1, episode 1: 4 steps, cut short by close",
     ] == capsys.readouterr().out.splitlines()
 
 
@@ -356,9 +356,9 @@ def test_json_has_the_result_of_a_check(env, same, tmp_path, capsys):
         (
             "Catch",
             [],
-            "Its episodes are listed because there is no terminal to show it",
+            "The episodes are listed because there is no terminal to play them",
         ),
-        ("CartPole", [], "Its episodes are listed because it has no pictures.\n"),
+        ("CartPole", [], "The episodes are listed because they have no pictures.\n"),
         ("Catch", ["--list"], ""),
     ],
 )
@@ -368,7 +368,7 @@ def test_in_a_pipe_episodes_are_listed_with_the_reason(
     path = recorded_steps(tmp_path / "r", make(env, seed=1), steps=3)
     assert 0 == main(["replay", str(path), *options])
     printed = capsys.readouterr()
-    assert "  episode 0: 2 steps, left by closed" in printed.out.splitlines()
+    assert "  episode 0: 2 steps, cut short by close" in printed.out.splitlines()
     assert printed.err.startswith(said)
     assert bool(said) == bool(printed.err)
 
@@ -390,7 +390,7 @@ def test_in_a_terminal_pictures_are_played(tmp_path):
 def test_in_a_terminal_other_recordings_are_listed(env, more, tmp_path):
     path = record(tmp_path / "r", make(env, seed=1), steps=4)
     with in_terminal("replay", path, *more) as terminal:
-        terminal.wait_for("episode 0: 3 steps, left by closed")
+        terminal.wait_for("episode 0: 3 steps, cut short by close")
         assert 0 == terminal.end()[0]
 
 
@@ -420,13 +420,13 @@ def test_trusted_code_is_still_named(tmp_path, replay):
     ("answer", "status", "last"),
     [
         ("y", 0, "the same, bit for bit: 2 episodes, 12 time steps"),
-        ("", 2, "envkit replay: Nothing was imported, and nothing has been checked."),
+        ("", 2, "envkit replay: Nothing was imported or checked."),
     ],
 )
 def test_in_a_terminal_the_user_is_asked(answer, status, last, tmp_path):
     path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
     with in_terminal("replay", "--check", path) as terminal:
-        assert f"  {HERE}:make_catch" in terminal.wait_for("Go on? [y/N] ")
+        assert f"  {HERE}:make_catch" in terminal.wait_for("Continue? [y/N] ")
         terminal.type(f"{answer}\n")
         terminal.wait_for(last)
         assert status == terminal.end()[0]

@@ -306,12 +306,12 @@ def test_a_process_without_pools_and_a_missing_process_get_different_messages(
     assert 1 == main(["top", str(os.getpid()), "--once"])
     assert (
         f"envkit top: Process {os.getpid()} runs no pool of worker processes that this "
-        "envkit knows; the backends thread and inline cannot be seen from outside. "
-        "Pools are run by "
+        "envkit can read. The backends thread and inline cannot be seen from outside. "
+        "Pools run in "
     ) in capsys.readouterr().err
     assert 1 == main(["top", "no_such_program.py"])
     error = capsys.readouterr().err
-    assert error.startswith("envkit top: No pool answers to 'no_such_program.py'. ")
+    assert error.startswith("envkit top: There is no pool 'no_such_program.py'. ")
     assert f"{training.path.name} (pid {training.pid})" in error
     assert 1 == len(error.splitlines())
 
@@ -328,7 +328,7 @@ def test_another_users_process_is_reported(capsys, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: os.stat("/proc/1").st_uid + 1)
     assert 1 == main(["top", "1"])
     assert (
-        "envkit top: Process 1 is another user's, and only that user may look at its "
+        "envkit top: Process 1 belongs to another user, and only that user can see its "
         "pools. "
     ) in capsys.readouterr().err
 

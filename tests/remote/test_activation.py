@@ -158,9 +158,9 @@ REFUSED = {
     "a host": (
         ["Catch", "--host=127.0.0.1"],
         {},
-        "--host contradicts the sockets that were inherited (LISTEN_FDS), which listen",
+        "--host contradicts the inherited sockets (LISTEN_FDS), which listen already",
     ),
-    "a port": (["Catch", "--port=0"], {}, "--port contradicts the sockets that were"),
+    "a port": (["Catch", "--port=0"], {}, "--port contradicts the inherited sockets"),
     "no token for other machines": (
         ["Catch", "--no-token"],
         {"kinds": "0.0.0.0"},
