@@ -141,7 +141,7 @@ def test_buttons_have_the_keys_that_their_names_suggest():
         (
             {"say": TextSpec((), "U8")},
             "The action at ['say'] is TextSpec(shape=(), dtype=<U8, min_length=0, "
-            "max_length=8), which keys cannot say: they choose numbers.",
+            "max_length=8), which keys cannot express: they choose numbers.",
         ),
         (choice(500), "The action is one of 500 numbers, and keys can choose from 37."),
         ((), "The action has no numbers, so there is nothing to press."),

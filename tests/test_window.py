@@ -263,7 +263,7 @@ def test_a_display_in_use_is_left_alone(pygame, message_of):
     pygame.display.set_mode((20, 10))
     env = begun(Catch())
     assert (
-        "An environment has pygame's display to itself, and there is one in a process. "
+        "Another environment uses pygame's display, and a process has only one. "
         "render('ansi') returns text."
     ) == message_of(OSError, lambda: env.render("human"))
 

@@ -99,8 +99,8 @@ def _bounds(spec: Any, path: str) -> _Bounds:
     if kind not in ("b", "i", "u", "f"):
         place = f" at {path}" if path else ""
         raise ValueError(
-            f"The action{place} is {spec!r:.80}, which keys cannot say: they choose "
-            "numbers."
+            f"The action{place} is {spec!r:.80}, which keys cannot express: "
+            "they choose numbers."
         )
     if kind == "b":
         low: Any = np.zeros(spec.shape, int)

@@ -114,7 +114,7 @@ def open_screen() -> Iterator[Screen]:
         import tty
     except ImportError:
         raise NotImplementedError(
-            "Playing in the terminal needs one of Linux or macOS. Play in a window."
+            "Playing in the terminal works only on Linux and macOS. Play in a window."
         ) from None
 
     console = SafeConsole(file=sys.stdout, highlight=False)

@@ -93,8 +93,8 @@ def open_display(needed_by: str, *, instead: str, seen: bool = True) -> Any:
         )
     if surface() is not None:
         raise OSError(
-            "An environment has pygame's display to itself, and there is one in a "
-            f"process. {instead}"
+            "Another environment uses pygame's display, and a process has only one. "
+            f"{instead}"
         )
     if seen and not (has_display() or os.environ.get("SDL_VIDEODRIVER")):
         raise OSError(f"There is no display to open a window on. {instead}")

@@ -265,8 +265,8 @@ def test_a_game_that_owns_the_display_is_played_in_the_terminal(
 ):
     assert 2 == main(["play", "ple:Catcher", "--window"])
     assert (
-        "envkit play: An environment has pygame's display to itself, and there is one "
-        "in a process. --terminal plays in the terminal.\n"
+        "envkit play: Another environment uses pygame's display, and a process has "
+        "only one. --terminal plays in the terminal.\n"
     ) == capsys.readouterr().err
 
 
