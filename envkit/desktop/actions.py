@@ -512,7 +512,7 @@ class Macros:
 
 
 class ClickGrid:
-    """Clicks into the cells of a grid; action 0 does nothing.
+    """Clicks on the cells of a grid; action 0 does nothing.
 
     The cells are numbered from 1, row by row from the top left. A cell whose middle is
     in a region of `without` is left out.

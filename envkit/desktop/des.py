@@ -61,7 +61,7 @@ def _picked(value: int, size: int, places: list[int]) -> int:
 
 
 def _rows(starts: list[int]) -> list[int]:
-    """Counts down from each start by eights."""
+    """Counts down in eights from each start."""
     return [start - 8 * step for start in starts for step in range(8)]
 
 

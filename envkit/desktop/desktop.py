@@ -378,7 +378,7 @@ class Desktop(PyEnvironment):
             self._display.send([KeyEvent(key, False) for key in reversed(keys)])
 
     def wait_until(self, is_so: Callable[[Array], bool], timeout: float = 60.0) -> bool:
-        """Waits until a function of the picture is true; returns whether it was."""
+        """Waits until a function of the picture holds; returns whether it did."""
         self._check_open("wait_until")
         deadline = time.monotonic() + timeout
         while not is_so(self._picture()):

@@ -212,7 +212,7 @@ class Person(Closable):
         self.server.close()
 
     def _may_rest(self) -> bool:
-        """Returns whether there is no viewer, and none left a key to be released."""
+        """Returns whether nobody is connected, and no key is left to release."""
         is_held = self._pending and (self.hz or self._is_desktop)
         return not self.server.viewers and not is_held
 

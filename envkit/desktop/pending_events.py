@@ -12,7 +12,7 @@ from envkit.desktop.keys import Event, KeyEvent, PointerEvent
 
 __all__ = ["PendingEvents"]
 
-# Most events that wait for a step: nobody types more.
+# Limits of events and releases that wait for a step: nobody types more.
 _MOST_EVENTS, _MOST_RELEASES = 4096, 1024
 
 

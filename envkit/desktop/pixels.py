@@ -192,7 +192,7 @@ class PixelFormat(NamedTuple):
         return self.numbers(picture).tobytes()
 
     def decode(self, data: bytes, width: int, height: int) -> Array:
-        """Returns the picture in these bytes."""
+        """Decodes the bytes of a picture."""
         return self.colours(np.frombuffer(data, self.dtype).reshape(height, width))
 
 
@@ -223,7 +223,7 @@ class Packer:
 
 
 class Unpacker:
-    """Unpacks one zlib stream, part by part, and only as far as pixels reach."""
+    """Decompresses one zlib stream, part by part, up to a given size."""
 
     def __init__(self) -> None:
         """Begins the stream."""

@@ -60,7 +60,7 @@ def play_name(key: int) -> str:
 
 
 class KeyboardActions:
-    """Turns a viewer's events into actions of any environment, by `envkit play`'s keys.
+    """Plays any environment with a viewer's events, by the keys of `envkit play`.
 
     If actions have a pointer (`ActionPointer`), it follows the viewer's pointer until
     the episode ends; a key that is down takes precedence.
@@ -264,7 +264,7 @@ class ProgramKeys:
         return self._action_of([])
 
     def release(self, down: Sequence[str]) -> NestedArray:
-        """Returns the action that releases keys and buttons which are no longer down.
+        """Returns the action that releases the keys and buttons no longer down.
 
         It is `None` if the program holds no others.
         """

@@ -216,7 +216,7 @@ class Updated(NamedTuple):
     """An update is complete."""
 
 
-# The events of a server, beside `KeyEvent` and `PointerEvent`.
+# The events of a server, besides `KeyEvent` and `PointerEvent`.
 
 
 class Greeted(NamedTuple):

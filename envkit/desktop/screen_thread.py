@@ -1,4 +1,4 @@
-"""`ScreenThread`: reads a screen in a thread, to have always its newest picture.
+"""`ScreenThread`: reads a screen in a thread, so its picture is always the newest.
 
 A VNC server sends the next change only on request, and a client asks for it after it
 has read the last one. Without the thread, an agent that reads 30 times a second would

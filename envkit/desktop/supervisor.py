@@ -426,7 +426,7 @@ class _Process:
             for pid in found:
                 _kill(pid)
             for pid in found:
-                # Their children belong to this process by the time this returns.
+                # Once this returns, the children of the dead belong to this process.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
@@ -475,7 +475,7 @@ def _kill(pid: int) -> None:
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Yields the children of a process, including those that are dead."""
+    """Yields the children of a process, including zombies."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:

@@ -173,7 +173,7 @@ class Viewer:
             self._dirty |= changes
 
     def wants_update(self) -> bool:
-        """Returns True if the viewer asked, has read everything, and there is news."""
+        """Returns True if the viewer asked, has read all, and something is new."""
         return (
             self._region is not None
             and not self.link.unsent
@@ -221,7 +221,7 @@ class Viewer:
             self.link.send(update_header(len(rectangles)) + b"".join(rectangles))
 
     def _news(self) -> list[bytes]:
-        """Returns the news that are not pixels: cursor, name and role."""
+        """Returns everything new besides pixels: cursor, name and role."""
         found = []
         if self._has_cursor and not self._cursor_sent:
             self._cursor_sent = True

@@ -33,7 +33,7 @@ _STRETCH = 256
 
 
 def most_bytes(pixel_format: PixelFormat, width: int, height: int) -> int:
-    """Returns the most bytes of tiles: each pixel is a run, each tile has a palette."""
+    """Returns the maximum size of tiles: each pixel a run, each tile with a palette."""
     tiles = -(-width // _TILE) * -(-height // _TILE)
     return tiles * (1 + 127 * 4) + width * height * (pixel_format.size + 1)
 
@@ -271,11 +271,11 @@ def _runs_in(data: Array) -> tuple[Array, Array, bool]:
         >>> starts.tolist(), lengths.tolist(), is_whole
         ([0, 1], [1, 265], True)
     """
-    # A zero in front, because the first byte is a head, as after any byte below 128.
+    # The zero in front makes the first byte a head, as after any byte below 128.
     data = np.concatenate([np.zeros(1, np.uint8), data])
     is_open = data == 255
     settles = (data < 128) | is_open
-    # Sums that wrap around stay even or odd.
+    # An overflow does not change whether a sum is even or odd.
     turned = np.cumsum(~settles, dtype=np.uint8) & 1
     places = np.where(settles, np.arange(len(data), dtype=np.intp), 0)
     settled = np.maximum.accumulate(places)
