@@ -12,7 +12,7 @@ from envkit.types import Array
 if TYPE_CHECKING:
     from envkit._internal.internals import Internals
 
-__all__ = ["Loss", "LossReports"]
+__all__ = ["Loss", "LossReports", "may_lose"]
 
 
 class Loss(NamedTuple):
@@ -63,7 +63,8 @@ class LossReports:
         """
         repaired: Array = np.zeros(_dims(self), bool)
         for place, inner in _inside(self):
-            repaired[place] |= inner.repaired
+            lost = inner.repaired
+            repaired[place] |= lost if lost.ndim == repaired[place].ndim else lost.any()
         return repaired
 
     def current_losses(self) -> dict[int, Loss]:
@@ -85,6 +86,22 @@ class LossReports:
         return [loss for losses in found for loss in losses]
 
 
+def may_lose(env: Any) -> bool:
+    """Returns True if an environment can have losses to report.
+
+    Example:
+        >>> from envkit import ParallelPyEnvironment
+        >>> from envkit.testing import CountingEnv
+        >>> with ParallelPyEnvironment([CountingEnv], backend="inline") as pool:
+        ...     may_lose(pool), may_lose(CountingEnv())
+        (True, False)
+    """
+    report = getattr(type(env), "current_losses", LossReports.current_losses)
+    return report is not LossReports.current_losses or any(
+        may_lose(inner) for _, inner in _inside(env)
+    )
+
+
 def _dims(env: Any) -> tuple[int, ...]:
     """Returns the dimensions of an environment's masks."""
     if hasattr(env, "num_envs"):
@@ -94,16 +111,15 @@ def _dims(env: Any) -> tuple[int, ...]:
 
 def _inside(env: Any) -> list[tuple[Any, Any]]:
     """Returns the environments inside that report losses, each with its rows."""
-    inside = env._envkit.inside(env)
-    if _dims(env) and all(_dims(inner) == () for inner in inside):
-        places: list[Any] = list(range(len(inside)))
-    else:
-        places = [...] * len(inside)
-    return [
-        (place, inner)
-        for place, inner in zip(places, inside, strict=True)
+    internals = getattr(env, "_envkit", None)
+    inside = [] if internals is None else internals.inside(env)
+    known = [
+        (row, inner)
+        for row, inner in enumerate(inside)
         if hasattr(type(inner), "current_losses")
     ]
+    are_rows = _dims(env) and not any(_dims(inner) for _, inner in known)
+    return [(row if are_rows else ..., inner) for row, inner in known]
 
 
 def _at(place: Any, losses: Iterable[Loss]) -> Iterable[Loss]:

@@ -13,12 +13,13 @@ from envkit import nest
 from envkit._internal.text import counted
 from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, ClosedError
+from envkit.losses import Loss
 from envkit.parallel.asking import among_all, check_name, send_options
 from envkit.parallel.promise import Promise
 from envkit.parallel.slab_layout import RESET, STEP
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.time_step import TimeStep
-from envkit.types import NestedArray, NestedSpec, Options, ResetSeed
+from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed
 
 __all__ = ["EnvHandle", "OneEnvironment"]
 
@@ -64,6 +65,25 @@ class OneEnvironment:
     def time_step_spec(self) -> TimeStep:
         """Returns the specs of a time step."""
         return self._facade.time_step_spec()  # type: ignore[no-any-return]  # likewise
+
+    @property
+    def repaired(self) -> Array:
+        """Whether its last time step is a made-up `LAST`, as a pool's `repaired`."""
+        return self._of_own_rows(self._facade.repaired)
+
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind each row of `repaired`, by row."""
+        first, found = self._own_rows.start, self._facade.current_losses()
+        return {
+            row - first: found[row]._replace(row=row - first)
+            for row in self._own_rows
+            if row in found
+        }
+
+    def _of_own_rows(self, values: Array) -> Array:
+        rows = self._own_rows
+        is_batch = self._facade._pool.is_batch[self._env]
+        return values[rows.start : rows.stop] if is_batch else values[rows.start, ...]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
         """Calls a method of the environment, and returns a promise of the result.

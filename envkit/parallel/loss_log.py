@@ -35,12 +35,19 @@ class LossLog:
         self._blamed: dict[int, Loss] = {}
         self._told: deque[Loss] = deque(maxlen=_MOST_KEPT)
         self._resets: set[int] = set()
+        # : By row, the number of the answer after which its environment was asked.
+        self.asked: dict[int, int] = {}
         # : The loss that cut the last lost episode of each row short.
         self.endings: dict[int, Loss] = {}
 
     def blame(self, rows: Iterable[int], kind: str, error: WorkerError) -> None:
         """Records why the environments of rows are lost."""
         self._blamed.update((row, Loss(row, kind, error)) for row in rows)
+
+    def add(self, loss: Loss) -> None:
+        """Tells a loss that cut an episode short inside a row's environment."""
+        self.endings[loss.row] = loss
+        self._told.append(loss)
 
     def tell(self, row: int) -> None:
         """Tells the loss of a row that was to begin, if it has not been told."""

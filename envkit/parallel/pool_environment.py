@@ -255,13 +255,25 @@ class PoolEnvironment:
 
         Such a row is a `LAST` with reward 0 and discount 1; a learner may leave it out.
         """
-        return self._pool.repaired.copy()
+        repaired: Array = self._pool.repaired | self._pool.slab.shows_loss(
+            self._everyone
+        )
+        return repaired
 
+    @locked
     def current_losses(self) -> dict[int, Loss]:
         """Returns the loss behind each row of `repaired`, by row."""
-        pool = self._pool
-        endings = pool.rows.losses.endings
-        return {row: endings[row] for row in pool.repaired.nonzero()[0].tolist()}
+        self._collect_losses()
+        endings = self._pool.rows.losses.endings
+        return {row: endings[row] for row in self.repaired.nonzero()[0].tolist()}
+
+    def _collect_losses(self) -> None:
+        """Asks for the losses inside environments that have made up a `LAST`."""
+        rows = self._pool.slab.shows_loss(self._everyone).nonzero()[0]
+        if rows.size:
+            from envkit.parallel.inner_losses import collect
+
+            collect(self, rows)
 
     @locked
     def losses(self) -> list[Loss]:
@@ -286,6 +298,7 @@ class PoolEnvironment:
             ...     [(loss.row, loss.kind) for loss in env.losses()], env.losses()
             ([(0, 'raised'), (1, 'raised')], [])
         """
+        self._collect_losses()
         return self._pool.rows.losses.take()
 
     # Asking environments.

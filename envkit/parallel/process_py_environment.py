@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from envkit._internal.removed import refuse_removed_options
+from envkit.losses import Loss
 from envkit.parallel.env_handles import OneEnvironment
 from envkit.parallel.opening import as_constructors
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
@@ -92,6 +93,10 @@ class ProcessPyEnvironment(OneEnvironment):
     def get_info(self) -> Any:
         """Returns further information about the current time step."""
         return self._facade.call("get_info")[0]
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, as a pool's `losses` does."""
+        return self._facade.losses()  # type: ignore[no-any-return]  # it is a pool
 
     def get_state(self) -> Any:
         """Returns a token for `set_state`."""

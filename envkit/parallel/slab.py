@@ -28,6 +28,7 @@ from envkit.parallel.slab_layout import (
     CACHE_LINE,
     DECLARED_INFO,
     IDLE,
+    LOST,
     ONLY_DECLARED_INFO,
     RAISED,
     REBUILD,
@@ -506,6 +507,11 @@ class Slab:
         """Returns a mask of the rows that show a `LAST`."""
         mask: Array = self.step_types(rows) == StepType.LAST
         return mask
+
+    def shows_loss(self, rows: Array) -> Array:
+        """Returns a mask of the rows whose environments have made up a `LAST`."""
+        mask: Array = self._has_info[rows] & LOST != 0
+        return mask & self.shows_last(rows) if mask.any() else mask
 
     def standing_slot(self, row: int) -> int:
         """Returns the slot of the time step at which a row stands."""

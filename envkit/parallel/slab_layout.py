@@ -36,6 +36,7 @@ __all__ = [
     "HIDDEN_RESETS",
     "IDLE",
     "LAST_CPU",
+    "LOST",
     "METERS",
     "MOVED",
     "NEXT_STEP_ORDER",
@@ -87,6 +88,8 @@ ANY_INFO = SHOWN_INFO | BEGUN_INFO
 DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
 # How the episode has ended, if it has; both can be true.
 TERMINATED, TRUNCATED = 16, 32
+# The `LAST` is made up for what the environment has lost inside. Only with a `LAST`.
+LOST = 64
 
 # Places in a worker's line of `meters`. It updates its counts before it marks the last
 # row of a run. Further: the CPU where it last ran; its memory, if it may be on another

@@ -42,6 +42,10 @@ class _RealTimeInternals(Internals):
             return wrapper_recipe(env, constructor(inner).plain_recipe(), env._given)
         return wrapper_recipe(env, recipe_of(inner), env._given)
 
+    def inside(self, env: Any) -> list[Any]:
+        """Returns the pool of a host that has one."""
+        return env._host.inside()  # type: ignore[no-any-return]  # it is a host
+
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:
         """Stores options for the environment at the host."""
         if options is not None:

@@ -61,6 +61,10 @@ class Host(abc.ABC):
     resets_rows: bool
     one_per_process: bool = False
 
+    def inside(self) -> list[Any]:
+        """Returns the environment that it runs, if that can be lost."""
+        return []
+
     @abc.abstractmethod
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
         """Begins an episode in all rows or in some, and returns its first time step.

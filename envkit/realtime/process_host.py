@@ -45,6 +45,10 @@ class ProcessHost(Host):
         # The info of the current time step, once the agent has asked for it.
         self._lag: Lag | None = None
 
+    def inside(self) -> list[Any]:
+        """Returns the pool, whose worker can be replaced."""
+        return [self._pool]
+
     def _one(self, time_step: TimeStep) -> TimeStep:
         """Removes the row dimension of a pool of one from a time step."""
         if self._is_batch:

@@ -18,6 +18,7 @@ from envkit import (
     BoundedArraySpec,
     Loss,
     ParallelPyEnvironment,
+    ProcessPyEnvironment,
     PyEnvironment,
     RestartPolicy,
     restart,
@@ -25,6 +26,7 @@ from envkit import (
     truncation,
 )
 from envkit.errors import EnvironmentRaised, WorkerCrashed
+from envkit.realtime import RealTimeEnvironment
 from envkit.testing import CountingEnv, CrashingEnv, SlowEnv
 from envkit.wrappers import FrameStack, TimeLimit
 
@@ -272,3 +274,56 @@ def test_a_reset_that_always_fails_raises_when_the_restarts_are_used_up(tmp_path
         with pytest.raises(EnvironmentRaised):
             env.reset(seed=[5])
         assert len(env.losses()) == 4
+
+
+def pool_that_loses(count=2):
+    makers = [functools.partial(CrashingEnv, crash_at=2, how="exit")]
+    return ParallelPyEnvironment(
+        makers + [CountingEnv] * (count - 1),
+        num_workers=count,
+        on_worker_failure=POLICY,
+    )
+
+
+@pytest.mark.parametrize("order", ["next_step", "same_step"])
+def test_losses_inside_an_environment_of_a_pool_are_those_of_its_rows(backend, order):
+    with ParallelPyEnvironment(
+        [pool_that_loses] * 2, backend=backend, autoreset=order
+    ) as env:
+        env.reset()
+        env.step([0] * 4)
+        assert not env.repaired.any()
+        assert env.step([0] * 4).step_type.tolist() == [2, 1, 2, 1]
+        assert env.repaired.tolist() == [True, False, True, False]
+        assert {row: loss.kind for row, loss in env.current_losses().items()} == {
+            0: "crashed",
+            2: "crashed",
+        }
+        assert sorted(kinds(env.losses())) == [(0, "crashed"), (2, "crashed")]
+        env.step([0] * 4)
+        assert not env.repaired.any()
+        assert env.losses() == []
+
+
+def test_an_environment_in_a_process_of_its_own_tells_its_losses():
+    make = functools.partial(CrashingEnv, crash_at=1, how="exit")
+    with ProcessPyEnvironment(make, on_worker_failure=POLICY) as env:
+        env.reset()
+        assert not env.repaired
+        env.step(0)
+        assert env.repaired
+        assert env.current_losses()[0].kind == "crashed"
+        assert kinds(env.losses()) == [(0, "crashed")]
+
+
+def test_a_real_time_environment_tells_what_its_process_has_lost():
+    make = functools.partial(CrashingEnv, crash_at=3, how="exit")
+    with RealTimeEnvironment(
+        make, hz=500, host="process", worker_options={"on_worker_failure": POLICY}
+    ) as env:
+        time_step = env.reset()
+        while not env.repaired:
+            time_step = env.step(0)
+        assert time_step.is_last()
+        assert time_step.discount == 1
+        assert env.current_losses()[0].kind == "crashed"

@@ -142,6 +142,8 @@ class EnvBatches:
         if resets:
             self._meters[RESETS] += resets
         last &= stepping
+        if env_row.may_lose and last.any():
+            self._env_rows.mark_losses(env_row, last)
         ended[moved] = False
         ended |= last
         is_same_step = self._slab.autoreset == SAME_STEP_ORDER

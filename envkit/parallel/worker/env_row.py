@@ -46,6 +46,7 @@ class EnvRow:
         own_step: The environment's step, checking its first time step or all.
         is_reset_checked: Whether no further reset needs a check of everything.
         is_step_checked: Whether no further step needs one.
+        may_lose: Whether it can tell of losses inside it.
         options: Options that were sent before a reset.
     """
 
@@ -57,6 +58,7 @@ class EnvRow:
         "is_batch",
         "is_reset_checked",
         "is_step_checked",
+        "may_lose",
         "options",
         "own_step",
         "place",
@@ -74,7 +76,7 @@ class EnvRow:
         self.block = slice(start, self.rows.stop)
         self.place = place
         self.all_mid = np.full(len(self.rows), StepType.MID, np.int32).tobytes()
-        self.is_reset_checked = self.is_step_checked = False
+        self.is_reset_checked = self.is_step_checked = self.may_lose = False
         self.options: SentOptions | None = None
 
     @property

@@ -18,12 +18,14 @@ from envkit import nest
 from envkit._internal.direct_row import ENDED, DirectRow, EpisodeEdge
 from envkit.batches import hand_options
 from envkit.errors import SpecError
+from envkit.losses import may_lose
 from envkit.parallel.messages import RemoteFailure, WorkerJob
 from envkit.parallel.slab import Slab, view_of
 from envkit.parallel.slab_layout import (
     AWAITED_NS,
     HIDDEN_NS,
     HIDDEN_RESETS,
+    LOST,
     NEXT_STEP_ORDER,
     REBUILD,
     RESET,
@@ -141,6 +143,7 @@ class EnvRows:
         env_row.is_reset_checked = env_row.is_step_checked = (
             self._job.options.validate == "never"
         )
+        env_row.may_lose = may_lose(env_row.env)
         if not env_row.is_batch:
             self.direct.ask(env_row.place, env_row.env)
 
@@ -265,6 +268,8 @@ class EnvRows:
         step_type = time_step.step_type
         place = row - self._first
         env_row = self.of_row[place]
+        if env_row.may_lose and step_type == _LAST:
+            self.mark_losses(env_row)
         if step_type is _FIRST and self.ended[place]:
             self.ended[place] = False
         elif step_type != _LAST:
@@ -282,6 +287,19 @@ class EnvRows:
             self.ended[place] = True
             self.let_begin_after_last(env_row)
             self.schedule(env_row)
+
+    def mark_losses(self, env_row: EnvRow, rows: Array | None = None) -> None:
+        """Marks the ends that an environment has made up for what it has lost.
+
+        Args:
+            env_row: The environment.
+            rows: The mask of its rows that have ended, for a batch.
+        """
+        lost = np.atleast_1d(env_row.env.repaired)
+        marks = self.slab.info_marks[env_row.block] & ~np.uint8(LOST)
+        marks[lost] |= LOST
+        ended = np.ones(len(lost), bool) if rows is None else rows
+        self.slab.mark_infos(env_row.rows.start + ended.nonzero()[0], marks[ended])
 
     def let_begin_after_last(self, env_row: EnvRow) -> None:
         """Makes the next step of an environment begin an episode."""
