@@ -57,6 +57,11 @@ _LEAF_TYPES = (
     type(None),
     collections.UserString,  # a sequence whose elements are sequences, without end
 )
+_CONTAINERS = (
+    collections.abc.Mapping,
+    collections.abc.MappingView,
+    collections.abc.Sequence,
+)
 
 
 def is_namedtuple(value: Any) -> bool:
@@ -84,16 +89,14 @@ def is_nested(value: Any) -> bool:
     kind = type(value)
     if kind is dict or kind is list or kind is tuple:
         return True
+    if value.__class__ is kind:
+        # `isinstance` would read the property `__class__` of a spec a dozen times.
+        if issubclass(kind, _LEAF_TYPES):
+            return False
+        return issubclass(kind, _CONTAINERS) or hasattr(kind, "__attrs_attrs__")
     if isinstance(value, _LEAF_TYPES):
         return False
-    return isinstance(
-        value,
-        (
-            collections.abc.Mapping,
-            collections.abc.MappingView,
-            collections.abc.Sequence,
-        ),
-    ) or is_attrs(value)
+    return isinstance(value, _CONTAINERS) or is_attrs(value)
 
 
 def is_plain(value: Any) -> bool:

@@ -313,11 +313,13 @@ def _given(
     spec: NestedSpec, given: Any, row: int | None, first: int, is_mask: bool
 ) -> Iterator[tuple[int, Array]]:
     """Yields the leaves of an action to which masks or lists apply."""
-    if nest.is_nested(spec) and isinstance(given, Mapping | tuple):
+    if given is None:
+        return
+    if isinstance(given, Mapping | tuple) and nest.is_nested(spec):
         for key, part, leaf in _parts(spec, first):
             if _has(given, key):
                 yield from _given(part, given[key], row, leaf, is_mask)
-    elif given is not None:
+    else:
         masks = [_mask(leaf, given, row, is_mask) for leaf in nest.flatten(spec)]
         fitting = [leaf for leaf, mask in enumerate(masks) if mask is not None]
         # One mask beside an action of several parts applies to one of them.
