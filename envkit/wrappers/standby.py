@@ -334,8 +334,8 @@ def _checked(env: Any) -> Any:
         )
     elif getattr(env, "one_per_process", False) is True and not is_alone:
         why = (
-            "may exist only once in a process. Pass in_workers=True to give each a "
-            "process"
+            "may exist only once in a process. Pass in_workers=True to run each in its "
+            "own process"
         )
     if why:
         with contextlib.suppress(Exception):

@@ -524,9 +524,7 @@ class Alone(CountingEnv):
 
 
 def test_an_environment_alone_in_its_process_can_have_a_standby():
-    with pytest.raises(
-        ConstructorError, match="With in_workers=True, each has its own"
-    ):
+    with pytest.raises(ConstructorError, match="run each in its own process"):
         opened([Alone])
     with in_workers([Alone]) as env:
         assert env.reset().is_first().all()
