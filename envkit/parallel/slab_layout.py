@@ -156,7 +156,7 @@ ARRAYS = tuple(
         ("sequence", "uint32", ("N",), _P, "the number of a row's last request"),
         ("command", "uint8", ("N",), _P, "IDLE, STEP, RESET or REBUILD"),
         ("answered", "uint32", ("N",), _W, "the number it has answered"),
-        ("has_info", "uint8", ("N",), _W, "whether it has an info, how it ended"),
+        ("has_info", "uint8", ("N",), _W, "whether it has an info, how it ended, if it was lost"),
         ("meters", "int64", ("W", METERS), _W, "what statistics() shows"),
         ("worker_facts", "int64", ("W", 2), _P, "each worker's process, its restarts"),
         ("actions", "", ("N",), _P, "one array for each leaf of an action"),
