@@ -41,11 +41,14 @@ class Transition(NamedTuple):
         time_step: The time step on which the policy acted. Never a `LAST`.
         action: The policy's action.
         next_time_step: The next time step, with the reward. Never a `FIRST`.
+        repaired: True if `next_time_step` is made up, because the environment was lost
+            on the way to it.
     """
 
     time_step: TimeStep
     action: Any
     next_time_step: TimeStep
+    repaired: Any = False
 
 
 def dataset(
@@ -53,6 +56,7 @@ def dataset(
     policy: Any,
     *,
     whole_episodes: bool = False,
+    drop_lost: bool = False,
     prefetch: int = tf.data.AUTOTUNE,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of a policy's transitions in an environment.
@@ -70,6 +74,8 @@ def dataset(
             action for each row; or an object with such a method `action`.
         whole_episodes: True to make each element an episode: its transitions with a
             leading dimension of time. An episode that had already begun is left out.
+        drop_lost: True to leave out the transitions that are `repaired`, and with
+            `whole_episodes` the episodes that end with one.
         prefetch: How many elements to prepare while the trainer trains.
 
     Example:
@@ -95,9 +101,9 @@ def dataset(
         tf.TensorSpec(leading + spec.shape.as_list(), spec.dtype)
         for spec in source.specs
     )
-    collect = _Episodes if whole_episodes else _Rows if by_row else _Transitions
+    kind = _Episodes if whole_episodes else _Rows if by_row else _Transitions
     flat = tf.data.Dataset.from_generator(
-        lambda: source.iterate(collect), output_signature=signature
+        lambda: source.iterate(kind(drop_lost)), output_signature=signature
     )
     rows = flat if whole_episodes or by_row else flat.unbatch()
     packed = rows.map(source.packed)
@@ -133,13 +139,14 @@ class _Source:
             *self._time_step.leaves,
             *self._action.leaves,
             *self._time_step.leaves,
+            tf.TensorSpec([], tf.bool),
         )
 
     @as_written
     def packed(self, *leaves: Any) -> Transition:
         """Packs the leaves of an element."""
-        begin, end = len(self._time_step.leaves), -len(self._time_step.leaves)
-        parts = leaves[:begin], leaves[begin:end], leaves[end:]
+        begin, end = len(self._time_step.leaves), -len(self._time_step.leaves) - 1
+        parts = leaves[:begin], leaves[begin:end], leaves[end:-1]
         structures = self._time_step, self._action, self._time_step
         time_step, action, next_time_step = (
             structure.unflatten(part)
@@ -149,13 +156,13 @@ class _Source:
             _without_lists(time_step),
             _without_lists(action),
             _without_lists(next_time_step),
+            leaves[-1],
         )
 
-    def iterate(self, collect: Any) -> Iterator[tuple[Array, ...]]:
+    def iterate(self, collector: Any) -> Iterator[tuple[Array, ...]]:
         """Yields elements, until another iterator takes over the environment."""
         me = self._newest = object()
         env = self._open()
-        collector = collect()
         try:
             while True:
                 # A newer iterator waits here until this step has finished.
@@ -185,10 +192,12 @@ class _Source:
         # Copies, because a policy may write to the same arrays again.
         actions = self._actions.arrays(self._actions.flat(action))
         after = env.step(action)
-        _begin_anew(env, after)
+        step_type = np.asarray(after.step_type)
+        repaired = _repaired(env, step_type)
+        _begin_anew(env, step_type)
         return _Step(
             _acted_on(env, np.asarray(before.step_type)),
-            np.asarray(after.step_type),
+            step_type,
             [
                 *map(np.asarray, self._time_step.flatten(before)),
                 *(
@@ -196,6 +205,7 @@ class _Source:
                     for array, spec in zip(actions, self._action.leaves, strict=True)
                 ),
                 *map(np.asarray, self._time_step.flatten(after)),
+                repaired,
             ],
         )
 
@@ -252,13 +262,22 @@ def _acted_on(env: TFEnvironment, before: Array) -> Array:
     return np.where(before == _LAST, np.int32(_FIRST), before)
 
 
-def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
+def _repaired(env: TFEnvironment, after: Array) -> Array:
+    """Returns a mask of the rows whose `LAST` is made up."""
+    repaired: Array = after == _LAST
+    if repaired.any():
+        # An environment that is written in TensorFlow cannot be lost.
+        repaired &= np.asarray(getattr(env, "repaired", False))
+    return repaired
+
+
+def _begin_anew(env: TFEnvironment, after: Array) -> None:
     """Begins episodes in rows that have ended and would not begin one themselves."""
     if getattr(env, "continues_after_last", False) is True:
         return
     order = getattr(getattr(env, "pyenv", None), "autoreset", None)
     if getattr(order, "name", "") == "DISABLED":
-        ended = np.asarray(after.step_type) == _LAST
+        ended = after == _LAST
         if ended.any():
             env.reset(ended)
 
@@ -280,20 +299,30 @@ class _Step(NamedTuple):
     Attributes:
         before: The step types on which the policy acted.
         after: The step types that followed.
-        leaves: The leaves of the transitions.
+        leaves: The leaves of the transitions; the last one is `repaired`.
     """
 
     before: Array
     after: Array
     leaves: list[Array]
 
+    @property
+    def repaired(self) -> Array:
+        """A mask of the rows whose result is made up."""
+        return self.leaves[-1]
+
 
 class _Transitions:
     """Collects the transitions of each step as a batch."""
 
+    def __init__(self, drop_lost: bool) -> None:
+        self._drop_lost = drop_lost
+
     def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
         """Yields the rows in which this step did not begin an episode."""
         went_on = (step.before != _LAST) & (step.after != _FIRST)
+        if self._drop_lost:
+            went_on &= ~step.repaired
         if went_on.all():
             yield tuple(step.leaves)
         elif went_on.any():
@@ -312,7 +341,8 @@ class _Rows(_Transitions):
 class _Episodes:
     """Keeps steps until episodes are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, drop_lost: bool) -> None:
+        self._drop_lost = drop_lost
         self._kept: list[list[Array]] = []
         # Per row: the index of the step with which the current episode began.
         self._begins: dict[int, int] = {}
@@ -327,8 +357,9 @@ class _Episodes:
         self._kept.append(step.leaves)
         for row in np.flatnonzero(step.after == _LAST).tolist():
             # An episode that had begun before the first step is not complete.
-            if row in self._begins:
-                columns = zip(*self._kept[self._begins.pop(row) :], strict=True)
+            begin = self._begins.pop(row, None)
+            if begin is not None and not (self._drop_lost and step.repaired[row]):
+                columns = zip(*self._kept[begin:], strict=True)
                 yield tuple(
                     np.stack([leaf[row] for leaf in column]) for column in columns
                 )

@@ -160,6 +160,24 @@ class TFPyEnvironment(
     def autoreset(self, order: AutoReset | str) -> None:
         self._run("autoreset", setattr, self.pyenv, "autoreset", order)
 
+    @property
+    @as_written
+    def repaired(self) -> Any:
+        """A boolean tensor of the rows whose last time step is a made-up `LAST`.
+
+        Their environment was lost on the way to it. In a graph, it is that of the last
+        step before it; `losses()` and `current_losses()` work outside of graphs only.
+        """
+        if tf.executing_eagerly():
+            return tf.constant(self._run("repaired", self._lost_rows))
+        run = functools.partial(self._run, "repaired", self._lost_rows)
+        repaired = tf.numpy_function(run, [], tf.bool, name="repaired")
+        repaired.set_shape([self.batch_size])
+        return repaired
+
+    def _lost_rows(self) -> Array:
+        return np.array(self.pyenv.repaired)
+
     def _attribute(self, name: str) -> Any:
         try:
             return getattr(self.pyenv, name)

@@ -151,7 +151,7 @@ def by_hand(make_env, count, rows=3):
         while len(stream) < count:
             action = np.asarray(policy_of(time_step), np.int64)
             following = env.step(action)
-            stream.append(flat((time_step, action, following)))
+            stream.append(flat((time_step, action, following, np.False_)))
             time_step = env.reset() if following.is_last() else following
         streams.append(stream)
     return streams
