@@ -12,12 +12,10 @@ import pytest
 
 from envkit import (
     ArraySpec,
-    AsyncParallelPyEnvironment,
     BatchedPyEnvironment,
     Blocking,
     BoundedArraySpec,
     Loss,
-    ParallelPyEnvironment,
     ProcessPyEnvironment,
     PyEnvironment,
     RestartPolicy,
@@ -29,8 +27,12 @@ from envkit.errors import EnvironmentRaised, WorkerCrashed
 from envkit.realtime import RealTimeEnvironment
 from envkit.testing import CountingEnv, CrashingEnv, SlowEnv
 from envkit.wrappers import FrameStack, TimeLimit
+from tests.parallel.streams import async_pool_of, pool_of
 
 POLICY = RestartPolicy(max_restarts=50, backoff=0)
+
+forked = functools.partial(pool_of, backend="process")
+forked_async = functools.partial(async_pool_of, backend="process")
 
 
 def kinds(losses: list[Loss]) -> list[tuple[int, str]]:
@@ -85,9 +87,9 @@ def first_of(seed, add=0):
 def troubled(tmp_path):
     """Makes pools whose environments fail in their next resets, this many times."""
 
-    def make(pool_class, how, times):
+    def make(open_pool, how, times):
         maker = functools.partial(DrawingEnv, tmp_path, how)
-        pool = pool_class([maker] * 2, num_workers=2, on_worker_failure=POLICY)
+        pool = open_pool([maker] * 2, num_workers=2, on_worker_failure=POLICY)
         for number in range(times):
             (tmp_path / str(number)).touch()
         return pool
@@ -98,7 +100,7 @@ def troubled(tmp_path):
 @pytest.mark.parametrize("order", ["next_step", "same_step"])
 def test_a_loss_says_its_row_and_kind_with_the_end_that_it_made(order):
     makers = [functools.partial(CrashingEnv, crash_at=2, how="exit"), CountingEnv]
-    with ParallelPyEnvironment(
+    with forked(
         makers, num_workers=2, on_worker_failure=POLICY, autoreset=order
     ) as env:
         env.reset()
@@ -120,9 +122,7 @@ def test_a_loss_says_its_row_and_kind_with_the_end_that_it_made(order):
 
 def test_an_exception_in_a_step_is_a_loss_of_its_kind(backend):
     make = functools.partial(CrashingEnv, crash_at=2)
-    with ParallelPyEnvironment(
-        [make] * 2, backend=backend, on_worker_failure=POLICY
-    ) as env:
+    with forked([make] * 2, backend=backend, on_worker_failure=POLICY) as env:
         env.reset()
         env.step([0, 0])
         env.step([0, 0])
@@ -133,7 +133,7 @@ def test_an_exception_in_a_step_is_a_loss_of_its_kind(backend):
 
 def test_an_environment_that_does_not_answer_has_timed_out():
     makers = [CountingEnv, functools.partial(SlowEnv, 60.0)]
-    with ParallelPyEnvironment(
+    with forked(
         makers, num_workers=2, step_timeout=2.0, on_worker_failure=POLICY
     ) as env:
         env.reset()
@@ -144,7 +144,7 @@ def test_an_environment_that_does_not_answer_has_timed_out():
 
 def test_a_failure_that_is_raised_is_a_loss():
     makers = [CountingEnv] * 2
-    with ParallelPyEnvironment(makers, num_workers=2) as env:
+    with forked(makers, num_workers=2) as env:
         env.reset()
         kill_worker(env)
         with pytest.raises(WorkerCrashed):
@@ -154,9 +154,7 @@ def test_a_failure_that_is_raised_is_a_loss():
 
 def test_an_environment_lost_between_episodes_is_no_loss():
     short = functools.partial(CountingEnv, steps_per_episode=1)
-    with ParallelPyEnvironment(
-        [short, CountingEnv], num_workers=2, on_worker_failure=POLICY
-    ) as env:
+    with forked([short, CountingEnv], num_workers=2, on_worker_failure=POLICY) as env:
         env.reset()
         assert env.step([0, 0]).is_last().tolist() == [True, False]
         kill_worker(env)
@@ -168,9 +166,7 @@ def test_an_environment_lost_between_episodes_is_no_loss():
 
 def test_an_environment_that_recovers_is_no_loss():
     policy = RestartPolicy(recover="replay", backoff=0)
-    with ParallelPyEnvironment(
-        [CountingEnv] * 2, num_workers=2, on_worker_failure=policy
-    ) as env:
+    with forked([CountingEnv] * 2, num_workers=2, on_worker_failure=policy) as env:
         env.reset()
         kill_worker(env)
         assert env.step([0, 0]).observation.tolist() == [1, 1]
@@ -178,9 +174,7 @@ def test_an_environment_that_recovers_is_no_loss():
 
 
 def test_a_loss_is_listed_even_if_its_row_is_reset_before_it_is_stepped():
-    with ParallelPyEnvironment(
-        [CountingEnv] * 2, num_workers=2, on_worker_failure=POLICY
-    ) as env:
+    with forked([CountingEnv] * 2, num_workers=2, on_worker_failure=POLICY) as env:
         env.reset()
         kill_worker(env)
         env.step([0, 0], mask=[False, True])
@@ -193,7 +187,7 @@ def test_a_loss_is_listed_even_if_its_row_is_reset_before_it_is_stepped():
 
 def test_wrappers_and_blocking_pass_losses_on():
     makers = [functools.partial(CrashingEnv, crash_at=1, how="exit"), CountingEnv]
-    pool = AsyncParallelPyEnvironment(makers, num_workers=2, on_worker_failure=POLICY)
+    pool = forked_async(makers, num_workers=2, on_worker_failure=POLICY)
     with TimeLimit(FrameStack(Blocking(pool), 2), 20) as env:
         env.reset()
         env.step([0, 0])
@@ -205,7 +199,7 @@ def test_wrappers_and_blocking_pass_losses_on():
 @pytest.mark.parametrize("order", ["next_step", "same_step"])
 def test_a_wrapper_with_an_order_of_its_own_passes_losses_on(order):
     makers = [functools.partial(CrashingEnv, crash_at=1, how="exit"), CountingEnv]
-    pool = ParallelPyEnvironment(makers, num_workers=2, on_worker_failure=POLICY)
+    pool = forked(makers, num_workers=2, on_worker_failure=POLICY)
     with TimeLimit(pool, 20) as env:
         env.autoreset = order
         env.reset()
@@ -235,7 +229,7 @@ def test_an_environment_may_have_attributes_of_these_names():
 def test_a_reset_that_is_lost_still_begins_the_episode_of_its_seed(
     troubled, how, times
 ):
-    with troubled(ParallelPyEnvironment, how, times) as env:
+    with troubled(forked, how, times) as env:
         time_step = env.reset(seed=[5, 6], options={"add": 10})
         assert time_step.observation.tolist() == [first_of(5, 10), first_of(6, 10)]
         assert {kind for _, kind in kinds(env.losses())} == {
@@ -246,7 +240,7 @@ def test_a_reset_that_is_lost_still_begins_the_episode_of_its_seed(
 
 @pytest.mark.parametrize("how", ["exit", "raise"])
 def test_a_seed_given_before_the_first_step_survives_the_loss(troubled, how):
-    with troubled(ParallelPyEnvironment, how, 2) as env:
+    with troubled(forked, how, 2) as env:
         env.seed([5, 6])
         time_step = env.step([0, 0])
         assert time_step.observation.tolist() == [first_of(5), first_of(6)]
@@ -256,7 +250,7 @@ def test_a_seed_given_before_the_first_step_survives_the_loss(troubled, how):
 def test_an_asynchronous_reset_that_is_lost_begins_the_episode_of_its_seed(
     troubled, how
 ):
-    with troubled(AsyncParallelPyEnvironment, how, 3) as env:
+    with troubled(forked_async, how, 3) as env:
         env.reset_async(seed=[5, 6], options={"add": 10})
         firsts = {}
         while len(firsts) < 2:
@@ -270,7 +264,7 @@ def test_a_reset_that_always_fails_raises_when_the_restarts_are_used_up(tmp_path
         (tmp_path / str(number)).touch()
     maker = functools.partial(DrawingEnv, tmp_path, "raise")
     policy = RestartPolicy(max_restarts=3, within=None, backoff=0)
-    with ParallelPyEnvironment([maker], num_workers=1, on_worker_failure=policy) as env:
+    with forked([maker], num_workers=1, on_worker_failure=policy) as env:
         with pytest.raises(EnvironmentRaised):
             env.reset(seed=[5])
         assert len(env.losses()) == 4
@@ -278,7 +272,7 @@ def test_a_reset_that_always_fails_raises_when_the_restarts_are_used_up(tmp_path
 
 def pool_that_loses(count=2):
     makers = [functools.partial(CrashingEnv, crash_at=2, how="exit")]
-    return ParallelPyEnvironment(
+    return forked(
         makers + [CountingEnv] * (count - 1),
         num_workers=count,
         on_worker_failure=POLICY,
@@ -287,9 +281,7 @@ def pool_that_loses(count=2):
 
 @pytest.mark.parametrize("order", ["next_step", "same_step"])
 def test_losses_inside_an_environment_of_a_pool_are_those_of_its_rows(backend, order):
-    with ParallelPyEnvironment(
-        [pool_that_loses] * 2, backend=backend, autoreset=order
-    ) as env:
+    with forked([pool_that_loses] * 2, backend=backend, autoreset=order) as env:
         env.reset()
         env.step([0] * 4)
         assert not env.repaired.any()
