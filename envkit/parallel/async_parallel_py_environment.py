@@ -219,7 +219,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         self._raise_failures()
         pool.wait(wanted, owing, timeout)
         self._raise_failures()
-        while self._given and self._begin_again(owing):
+        while self._given.are_any and self._begin_again(owing):
             pool.wait(wanted, owing, timeout)
             self._raise_failures()
         rows = pool.rows.finished(owing, wanted)

@@ -168,7 +168,9 @@ class OneEnvironment:
         facade._check_open("reset")
         if options is not None:
             own = options_per_row(options, rows.size)
-            send_options(facade, among_all(facade, own, rows), None)
+            by_row = among_all(facade, own, rows)
+            send_options(facade, by_row, None)
+            facade._given.set_options(by_row, None)
         if seed is not None:
             is_batch = facade._pool.is_batch[self._env]
             seeds = (

@@ -20,17 +20,18 @@ __all__ = ["GivenResets"]
 
 
 class GivenResets:
-    """The seeds and options that rows' next episodes are to begin with."""
+    """The seeds and options that rows' next episodes are to begin with.
+
+    Attributes:
+        are_any: Whether there are any.
+    """
 
     def __init__(self, facade: Any) -> None:
         """Takes a pool in which nothing has been given."""
         self._facade = facade
+        self.are_any = False
         self._seeds: dict[int, int] = {}
         self._options: dict[int, Any] = {}
-
-    def __bool__(self) -> bool:
-        # Hot: called once per step.
-        return bool(self._seeds or self._options)
 
     def seed(self, seeds: Sequence[int | None]) -> None:
         """Records the seeds that rows have got; `None` for none."""
@@ -46,6 +47,10 @@ class GivenResets:
     def _record(self, known: dict[int, Any], given: dict[int, Any]) -> None:
         self._facade._pool.rows.losses.take_resets(given)  # Those are earlier ones.
         known.update(given)
+        self._count()
+
+    def _count(self) -> None:
+        self.are_any = bool(self._seeds or self._options)
 
     def take(self, rows: Array) -> GivenResets:
         """Returns those of rows that have moved, and forgets them."""
@@ -55,6 +60,7 @@ class GivenResets:
                 taken._seeds[row] = self._seeds.pop(row)
             if row in self._options:
                 taken._options[row] = self._options.pop(row)
+        self._count()
         return taken
 
     def put_back(self, other: GivenResets, rows: Array) -> None:
@@ -62,6 +68,7 @@ class GivenResets:
         taken = other.take(rows)
         self._seeds.update(taken._seeds)
         self._options.update(taken._options)
+        self._count()
 
     def lost(self) -> Array:
         """Returns the rows whose environment was lost before it could use them."""

@@ -312,7 +312,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             place[...] = action
         else:
             self._write_actions(action)
-        if self._blocking or not is_regular or self._given:
+        if self._blocking or not is_regular or self._given.are_any:
             return self._move(self._everyone, STEP, "step")
         if not pool.step_all():
             return self._returned()
@@ -431,12 +431,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 pool.run(np.array([row]), int(one))
         else:
             pool.run(rows, command)
-        if self._given:
-            given = self._given.take(rows)
-            while (lost := given.lost()).size:
-                while not given.give(lost):
-                    pass
-                pool.run(lost, RESET)
+        if self._given.are_any:
+            self._repeat_lost_resets(rows, pool.finish)
         if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
             # The other rows show where they stand now, instead of repeating their LAST.
             pool.slab.show_standing(np.delete(self._everyone, rows))
@@ -444,6 +440,20 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._calls += 1
         self._elapsed += time.perf_counter() - began
         return time_step
+
+    def _repeat_lost_resets(self, rows: Array, wait: Callable[[Array], None]) -> None:
+        """Resets rows again that were lost before they used their seed or options.
+
+        Args:
+            rows: The rows that have moved.
+            wait: Waits for rows.
+        """
+        given = self._given.take(rows)
+        while (lost := given.lost()).size:
+            while not given.give(lost):
+                pass
+            self._pool.submit(lost, RESET)
+            wait(lost)
 
     def _returned(self) -> TimeStep:
         """Returns the batch, or raises a row's failure; the other rows have moved."""
@@ -518,6 +528,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             self._check_open("step")
             self._promises.clear()
             pool.finish(rows)
+            if self._given.are_any:
+                self._repeat_lost_resets(rows, pool.finish)
             return self._returned()
 
         promise = Promise(wait, self._locked, look)
@@ -540,6 +552,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             pool.wait_for(rows)
             for row in rows.tolist():
                 self._promises.pop(row, None)
+            if self._given.are_any:
+                self._repeat_lost_resets(rows, pool.wait_for)
+            for row in rows.tolist():
                 error = pool.errors.get(row)
                 if error is not None and self._raised.get(row) is not error:
                     self._raised[row] = error

@@ -259,6 +259,18 @@ def test_an_asynchronous_reset_that_is_lost_begins_the_episode_of_its_seed(
         assert firsts == {0: first_of(5, 10), 1: first_of(6, 10)}
 
 
+@pytest.mark.parametrize("how", ["exit", "raise"])
+def test_one_environment_that_is_lost_in_a_reset_begins_the_episode_of_its_seed(
+    tmp_path, how
+):
+    maker = functools.partial(DrawingEnv, tmp_path, how)
+    with ProcessPyEnvironment(maker, on_worker_failure=POLICY) as env:
+        for number in range(2):
+            (tmp_path / str(number)).touch()
+        first = env.reset(seed=5, options={"add": 10})
+        assert first.observation == first_of(5, 10)
+
+
 def test_a_reset_that_always_fails_raises_when_the_restarts_are_used_up(tmp_path):
     for number in range(100):
         (tmp_path / str(number)).touch()
