@@ -35,7 +35,7 @@ __all__ = ["RolloutBuffer"]
 
 Policy = Callable[..., Any]
 
-_LAST = int(StepType.LAST)
+_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _VALUE = "value"
 
 
@@ -188,11 +188,10 @@ class RolloutBuffer:
             self._show(place, shown, step_types, is_new)
             if order is not AutoReset.NEXT_STEP:
                 is_last = step_types == _LAST
-                over = is_last & is_new
+                # A new episode follows a made-up end too, and none follows padding.
+                over = is_last & (is_new | _is_repaired(pyenv))
                 if over.any():
                     self._keep_finals(place, over.nonzero()[0], shown, policy, ())
-                # After a made-up end, there is a new episode too.
-                if (over | (is_last & _is_repaired(pyenv))).any():
                     if order is AutoReset.DISABLED:
                         shown = env.reset(is_last)
                     else:
@@ -497,9 +496,11 @@ class RolloutBuffer:
                 "Call collect(env, policy) first."
             )
         is_last = torch.from_numpy(self._is_last.copy()).to(self.device)
-        valid = self._is_new
-        if not self._continues:  # else the step after a LAST uses its action
-            valid = (self._acted_at[:-1] != _LAST) & valid
+        if self._continues:
+            # The step after a LAST uses its action, unless a new environment begins.
+            valid = (self._acted_at[1:] != _FIRST) & self._is_new
+        else:
+            valid = (self._acted_at[:-1] != _LAST) & self._is_new
         plain = Transitions(
             observation=self._observation(slice(None, -1)),
             action=self._action.unflatten(self._actions),

@@ -113,6 +113,11 @@ class TorchEnvironment:
     def autoreset(self, order: AutoReset | str) -> None:
         self.pyenv.autoreset = order
 
+    @property
+    def repaired(self) -> torch.Tensor:
+        """A mask of the rows whose last time step is a made-up `LAST`."""
+        return torch.from_numpy(np.array(self.pyenv.repaired)).to(self.device)
+
     def time_step_spec(self) -> TimeStep:
         """Returns the array specs of one row's time step."""
         return self.pyenv.time_step_spec()  # type: ignore[no-any-return]  # of any kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import envkit
 from envkit import AsyncParallelPyEnvironment, BatchedPyEnvironment
 from envkit.errors import CallOrderError, SpecError, SpecMismatchError
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
-from envkit.testing import CountingEnv, CrashingEnv
+from envkit.testing import CountingEnv, CrashingEnv, chaos
 from envkit.wrappers import EpisodeLimit
 from tests.bandits import Bandit
 from tests.torch.torch_games import (
@@ -287,34 +288,84 @@ def test_rows_past_their_episode_limit_are_not_valid():
     assert [2, 5] == valid.sum(0).tolist()
 
 
-@pytest.mark.slow
+def worth_of_counts(time_step, env_ids=None):
+    counts = time_step.observation.float()
+    return torch.zeros(len(counts)).int(), {"value": 10.0 + counts}
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        # A step to the end that was made up, and one from there to the beginning.
-        ("next_step", [True, True, False, False]),
-        ("same_step", [True, True, False, True]),
-        ("disabled", [True, True, False, True]),
-    ],
+    "pool_class", [ParallelPyEnvironment, AsyncParallelPyEnvironment]
 )
-def test_a_made_up_end_is_not_valid(order, expected):
-    make = functools.partial(CrashingEnv, crash_at=3, how="SIGKILL")
-    pool = ParallelPyEnvironment(
-        [make, CountingEnv],
+def test_a_lost_episode_ends_with_the_value_of_its_last_real_state(order, pool_class):
+    pool = pool_class(
+        [functools.partial(CrashingEnv, crash_at=3, how="exit"), CountingEnv],
         num_workers=2,
         on_worker_failure=RestartPolicy(max_restarts=9, backoff=0.0),
     )
     with TorchEnvironment(pool) as env:
         env.autoreset = order
         buffer = RolloutBuffer(env, 4)
-        buffer.collect(env, lambda _: (torch.zeros(2).int(), {"value": torch.ones(2)}))
-        transitions = buffer.transitions(discount=1.0, lam=1.0)
+        shown = buffer.collect(env, worth_of_counts)
+        transitions = buffer.transitions(discount=0.5, lam=0.7)
+        in_steps = buffer.transitions(discount=0.5, n_steps=3)
 
+    # The step to the made-up end, and after NEXT_STEP the one to the next beginning.
+    expected = [True, True, False, order != "next_step"]
     assert expected == transitions.valid[:, 0].tolist()
     assert transitions.valid[:, 1].all()
-    # The last step that was made is followed by the value of where it has led.
-    earned = transitions.reward[:2, 0].sum()
-    assert torch.allclose(earned + 1.0, transitions.returns[0, 0])
+    # Rewards of 0, and then the value of the observation 2.
+    surprises = [0.5 * 11 - 10, 0.5 * 12 - 11]
+    advantages = [surprises[0] + 0.35 * surprises[1], surprises[1], 0.0]
+    np.testing.assert_allclose(advantages, transitions.advantages[:3, 0], rtol=1e-5)
+    np.testing.assert_allclose([0.25 * 12, 0.5 * 12, 0], in_steps.returns[:3, 0])
+    # The made-up end itself is shown as the environment showed it.
+    assert (2, 2) == (int(shown[2].step_type[0]), int(shown[2].observation[0]))
+    assert 2 == int(transitions.next_observation[2, 0])
+
+
+def test_a_bandit_that_is_lost_has_not_answered():
+    class Failing(Bandit):
+        def _step(self, action):
+            if len(self.taken) == 2:
+                os._exit(3)
+            return super()._step(action)
+
+    pool = ParallelPyEnvironment(
+        [Failing],
+        num_workers=1,
+        on_worker_failure=RestartPolicy(max_restarts=9, backoff=0.0),
+    )
+    with TorchEnvironment(pool) as env:
+        buffer = RolloutBuffer(env, 4)
+        buffer.collect(env, lambda time_step: torch.zeros(1).int())
+
+    valid = buffer.transitions(lam=None).valid
+    assert [True, True, False, True] == valid[:, 0].tolist()
+
+
+def test_amid_kills_only_transitions_that_were_made_are_valid():
+    pool = ParallelPyEnvironment(
+        makers(MIXED),
+        num_workers=3,
+        on_worker_failure=RestartPolicy(max_restarts=99, backoff=0.0),
+    )
+    with TorchEnvironment(pool) as env:
+        buffer = RolloutBuffer(env, 50)
+        with chaos(env.pyenv, seed=5, every_steps=4) as trouble:
+            buffer.collect(env, policy)
+        transitions = buffer.transitions(discount=0.9, lam=0.7)
+
+    assert trouble.log
+    assert not transitions.valid.all()
+    for row, episodes in enumerate(MIXED):
+        known = {
+            one.observation: one
+            for one in itertools.islice(known_transitions(episodes, 1000 * row), 99)
+        }
+        found = of_row(transitions, row)
+        expected = [known[one[0]] for one in found]
+        np.testing.assert_allclose(np.array(found), np.array(expected))
 
 
 def test_gradients_are_disabled_only_inside_the_policy():

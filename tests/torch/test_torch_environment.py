@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import numpy as np
@@ -15,12 +16,13 @@ from envkit import (
     BoundedArraySpec,
     ParallelPyEnvironment,
     PyEnvironment,
+    RestartPolicy,
     nest,
     restart,
     transition,
 )
 from envkit.errors import CallOrderError, SpecError
-from envkit.testing import CountingEnv, NestedCountingEnv
+from envkit.testing import CountingEnv, CrashingEnv, NestedCountingEnv
 from tests.torch.torch_games import devices
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -310,6 +312,18 @@ def test_the_attributes_of_the_environment_are_available():
             _ = env.no_such_attribute
 
 
+def test_repaired_is_a_tensor():
+    make = functools.partial(CrashingEnv, crash_at=1, how="exit")
+    pool = ParallelPyEnvironment(
+        [make, CountingEnv], num_workers=2, on_worker_failure=RestartPolicy(backoff=0)
+    )
+    with TorchEnvironment(pool) as env:
+        env.reset()
+        time_step = env.step(torch.zeros(2).int())
+        assert torch.equal(env.repaired, time_step.is_last())
+        assert [loss.kind for loss in env.losses()] == ["crashed"]
+
+
 def test_an_environment_that_breaks_its_spec_is_named(message_of):
     class Shrinking(Recording):
         def _step(self, action):
@@ -321,7 +335,7 @@ def test_an_environment_that_breaks_its_spec_is_named(message_of):
     message = message_of(SpecError, lambda: env.step(action))
 
     assert message.startswith(
-        "Shrinking.step() returned a time step that does not fit its spec at "
+        "Shrinking._step() returned a time step that does not fit its spec at "
         "observation.\n"
     )
 
