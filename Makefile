@@ -27,7 +27,9 @@ help:
 	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
 	@echo "               benchmarks/RESULTS.md: half an hour with what there is to install"
 	@echo "make soak      a million steps amid kills, pauses, forks and floods, and another million"
-	@echo "               whose environments continue after kills: minutes; all must hold"
+	@echo "               whose environments continue after kills; and a thousand episodes amid"
+	@echo "               kills behind every door: minutes; all must hold. The number of episodes"
+	@echo "               is that of ENVKIT_LOST_EPISODES, in make test and make test-all, too"
 	@echo "make clean     remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
 
@@ -123,6 +125,7 @@ tf-agents: $(VENV)/.tf-agents
 soak: $(VENV)/.test
 	@"$(RUN)" -m tests.soak.run
 	@"$(RUN)" -m tests.soak.replays
+	@ENVKIT_LOST_EPISODES=$${ENVKIT_LOST_EPISODES:-1000} "$(RUN)" -m pytest tests/lost
 
 clean:
 	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym"

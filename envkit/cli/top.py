@@ -18,16 +18,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from envkit.cli import processes
-from envkit.cli.output import say
-from envkit.cli.processes import (
+from envkit._shared.running_pools import (
     FoundPool,
-    Memory,
-    memory_cells,
-    memory_of,
-    pools_named,
+    exists,
+    inner_pid,
+    pids,
     running_pools,
+    shared,
 )
+from envkit.cli.output import say
+from envkit.cli.processes import Memory, memory_cells, memory_of, pools_named
 from envkit.cli.target import number_within
 from envkit.cli.terminal import Fitting, add_json, print_json, terminal
 from envkit.extend import counted, listed
@@ -327,7 +327,7 @@ class PoolReader:
         since = self._lost_since
         if since is not None and time.monotonic() - since > _TO_MOVE:
             return f"The pool of {self.pool} was closed."
-        if not processes.exists(self.pool.pid):
+        if not exists(self.pool.pid):
             return f"{self.pool} has ended, and its pool with it."
         if not self._counters.is_whole:
             return f"The memory of the pool of {self.pool} can no longer be read."
@@ -441,16 +441,16 @@ class PoolReader:
         if pid is None:  # it is new; its pid only differs in a container
             inside = self._facts.pid != self.pool.pid
             pid = self._found_outside(process) if inside else process
-        if pid is None or not processes.exists(pid):
+        if pid is None or not exists(pid):
             self._members.pop(process, None)
             return None
         self._members[process] = pid
         return pid
 
     def _found_outside(self, process: int) -> int | None:
-        for pid in processes.pids():
-            if processes.inner_pid(pid) == process and any(
-                inode == self.pool.inode for _, inode in processes.shared(pid)
+        for pid in pids():
+            if inner_pid(pid) == process and any(
+                inode == self.pool.inode for _, inode in shared(pid)
             ):
                 return pid
         return None

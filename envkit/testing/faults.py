@@ -1,4 +1,4 @@
-"""Kills, stops and slows the workers of a pool, to test its users: `chaos`.
+"""Kills, stops and slows the workers of pools, to test their users: `chaos`.
 
 A seed determines which worker is hit, and how. Faults happen at random times, from a
 thread; or every so many steps, in the stepping thread, and then runs can be repeated.
@@ -7,6 +7,7 @@ thread; or every so many steps, in the stepping thread, and then runs can be rep
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import math
 import os
@@ -18,13 +19,12 @@ import threading
 import time
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+from envkit._shared import running_pools
 from envkit._shared.arguments import is_number
-from envkit.extend import a_or_an, checked_size, describe
-
-if TYPE_CHECKING:
-    from envkit.parallel.statistics import WorkerStatistics
+from envkit.extend import Internals, a_or_an, checked_size, describe
 
 __all__ = ["Chaos", "Fault", "chaos"]
 
@@ -59,8 +59,135 @@ class Fault(NamedTuple):
     rows: tuple[int, ...]
 
 
+class _Worker(NamedTuple):
+    """A worker on this machine.
+
+    Attributes:
+        number: Its index.
+        pid: Its process; 0 if it is being replaced.
+        rows: Its rows.
+    """
+
+    number: int
+    pid: int
+    rows: tuple[int, ...]
+
+
+class _PoolWorkers:
+    """Lists the workers of a pool, and calls back before its steps."""
+
+    def __init__(self, env: Any, first_worker: int, first_row: int) -> None:
+        """Takes a pool, and the indices that its first worker and row are to have."""
+        self._env = env
+        self._first_worker, self._first_row = first_worker, first_row
+        self._host = socket.gethostname()
+        self._before: dict[str, Any] = {}
+
+    def is_over(self) -> bool:
+        """Returns True if the pool is closed."""
+        return bool(self._env._closed)
+
+    def listed(self) -> list[_Worker]:
+        """Returns the workers on this machine; none while the pool closes."""
+        try:
+            workers = self._env.statistics().workers
+        except Exception:
+            if not self._env._closed:  # by another thread
+                raise
+            return []
+        return [
+            _Worker(
+                self._first_worker + worker.worker,
+                worker.pid if worker.is_alive else 0,
+                tuple(self._first_row + row for row in worker.envs),
+            )
+            for worker in workers
+            if worker.host in ("", self._host)
+        ]
+
+    def hook(self, count_step: Callable[[], None]) -> None:
+        """Wraps the two methods that start every step."""
+        engine = self._env._pool
+        step_all, submit = engine.step_all, engine.submit
+        is_counted = False
+
+        def counted_step_all() -> bool:
+            nonlocal is_counted
+            count_step()
+            is_counted = True  # some steps of all rows are submitted
+            try:
+                is_regular: bool = step_all()
+                return is_regular
+            finally:
+                is_counted = False
+
+        def counted_submit(rows: Any, command: Any) -> None:
+            if not is_counted and rows.size and engine.slab.asks_to_step(command):
+                count_step()
+            submit(rows, command)
+
+        self._before = {name: vars(engine).get(name) for name in ("step_all", "submit")}
+        engine.step_all, engine.submit = counted_step_all, counted_submit
+
+    def unhook(self) -> None:
+        """Takes the two methods back."""
+        hooks = vars(self._env._pool)
+        for name, before in self._before.items():
+            if before is None:
+                del hooks[name]
+            else:
+                hooks[name] = before  # that of another Chaos, around the same pool
+
+
+class _ProcessWorkers:
+    """Lists the workers of all pools that a process and those below it run."""
+
+    def __init__(self, pid: int) -> None:
+        """Takes the process."""
+        self._pid = pid
+
+    def is_over(self) -> bool:
+        """Returns True if the process has ended."""
+        return not running_pools.exists(self._pid)
+
+    def listed(self) -> list[_Worker]:
+        """Returns the workers that have a process now."""
+        tree = running_pools.tree_of(self._pid)
+        return [
+            _Worker(index, pid, tuple(range(*pool.facts.blocks[index])))
+            for pool in running_pools.running_pools(tree)
+            for index, pid in pool.workers().items()
+        ]
+
+    def hook(self, count_step: Callable[[], None]) -> None:
+        """Does nothing: another process does the steps."""
+
+    def unhook(self) -> None:
+        """Does nothing."""
+
+
+class _Steps:
+    """Counts the steps of some workers, and draws their faults.
+
+    Attributes:
+        workers: The workers.
+        random: The source of their faults.
+    """
+
+    def __init__(self, workers: _PoolWorkers | _ProcessWorkers, seed: Any) -> None:
+        """Takes the workers, and the seed of their faults."""
+        self.workers = workers
+        self.random = random.Random(seed)
+        self._count = 0
+
+    def count(self, every: int, first: int) -> bool:
+        """Counts a step; returns True at step `first`, and `every` steps later."""
+        self._count += 1
+        return self._count >= first and (self._count - first) % every == 0
+
+
 class Chaos:
-    """Kills, stops and slows a pool's workers until it is closed; see `chaos`.
+    """Kills, stops and slows workers until it is closed; see `chaos`.
 
     Attributes:
         log: All faults, in order.
@@ -68,7 +195,7 @@ class Chaos:
 
     def __init__(
         self,
-        pool: Any,
+        env: Any,
         *,
         seed: int = 0,
         kills_per_minute: float = 6.0,
@@ -82,13 +209,21 @@ class Chaos:
         )
         if every_steps is not None:
             every_steps = checked_size("every_steps", every_steps, hint=" or None")
-        self._environment = environment = _pool_in(pool)
-        self._host = socket.gethostname()
-        _check_has_processes(environment, self._host)
-        step_timeout = _check_survives(environment, self._rates)
-        self._hang_seconds = 2.0 * (step_timeout or 0.0) + _HANG_SECONDS
+        pools = _pools_in(env)
+        pid = None if pools else _pid_of(env)
+        for pool in pools:
+            _check_has_processes(pool)
+        step_timeout = _check_survives(pools, self._rates)
+        self._hang_seconds = 2.0 * step_timeout + _HANG_SECONDS
+        found: Sequence[_PoolWorkers | _ProcessWorkers] = (
+            _workers_of(pools) if pid is None else [_ProcessWorkers(pid)]
+        )
+        self._parts = [
+            _Steps(workers, seed + index if index else seed)
+            for index, workers in enumerate(found)
+        ]
         self.log: list[Fault] = []
-        self._random = random.Random(seed)
+        self._random = self._parts[0].random
         self._began = time.monotonic()
         # Guards the attributes below. Stopped workers, each with its pidfd, or -1, and
         # the time at which it continues.
@@ -97,12 +232,12 @@ class Chaos:
         self._killed: set[int] = set()
         self._is_over = False
         self._next = math.inf
-        self._every, self._steps = every_steps, 0
-        self._before: dict[str, Any] = {}
+        self._every = every_steps
         if every_steps is None:
             self._next = self._began + self._drawn_pause()
         else:
-            self._hook(environment._pool)
+            for part in self._parts:
+                part.workers.hook(functools.partial(self._count_step, part))
         self._thread = threading.Thread(
             target=self._run, name="envkit-chaos", daemon=True
         )
@@ -127,7 +262,8 @@ class Chaos:
         with uninterrupted(), self._changed:
             if not self._is_over:
                 self._is_over = True
-                self._unhook()
+                for part in self._parts if self._every is not None else ():
+                    part.workers.unhook()
                 self._release(math.inf)
                 self._changed.notify_all()
 
@@ -149,65 +285,52 @@ class Chaos:
                 now = time.monotonic()
                 self._release(now)
                 if now >= self._next:
-                    if self._environment._closed:
+                    if all(part.workers.is_over() for part in self._parts):
                         return
-                    self._strike()
+                    workers = [
+                        worker
+                        for part in self._parts
+                        for worker in part.workers.listed()
+                    ]
+                    self._strike(self._random, workers)
                     self._next = time.monotonic() + self._drawn_pause()
                 due = min([self._next, *(due for _, due in self._stopped.values())])
                 seconds = max(due - time.monotonic(), 0.0)
                 self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
 
-    def _hook(self, engine: Any) -> None:
-        """Wraps the two methods that start every step."""
-        step_all, submit = engine.step_all, engine.submit
+    def count_step(self) -> None:
+        """Counts a step of a process, for `every_steps`, right before it is sent."""
+        self._count_step(self._parts[0])
 
-        def counted_step_all() -> None:
-            self._count_step()
-            step_all()
-
-        def counted_submit(rows: Any, command: Any) -> None:
-            if rows.size and engine.slab.asks_to_step(command):
-                self._count_step()
-            submit(rows, command)
-
-        self._before = {name: vars(engine).get(name) for name in ("step_all", "submit")}
-        engine.step_all, engine.submit = counted_step_all, counted_submit
-
-    def _unhook(self) -> None:
-        hooks = vars(self._environment._pool)
-        for name, before in self._before.items():
-            if before is None:
-                del hooks[name]
-            else:
-                hooks[name] = before  # that of another Chaos, around the same pool
-
-    def _count_step(self) -> None:
+    def _count_step(self, part: _Steps) -> None:
         """Counts a step that is about to start; some steps get a fault first."""
-        self._steps += 1
-        if self._every is None or self._steps % self._every:
+        if self._every is None:
+            return
+        # Several pools take turns, so the batch of all gets as many faults.
+        first = self._every * (self._parts.index(part) + 1)
+        if not part.count(self._every * len(self._parts), first):
             return
         with self._changed:
-            pid = None if self._is_over else self._strike()
+            pid = None
+            if not self._is_over:
+                pid = self._strike(part.random, part.workers.listed())
             self._changed.notify_all()  # a stopped worker may continue earlier
         if pid is not None:
             _await_end(pid)
 
     # What.
 
-    def _strike(self) -> int | None:
+    def _strike(self, source: random.Random, workers: list[_Worker]) -> int | None:
         """Makes a fault in a worker; returns the process if it was killed."""
         # Each fault uses the same number of random numbers, whether or not it is
         # possible.
-        (what,) = self._random.choices(
-            list(self._rates), weights=list(self._rates.values())
-        )
-        chosen, share = self._random.random(), self._random.random()
-        workers = _workers_of(self._environment, self._host)
+        (what,) = source.choices(list(self._rates), weights=list(self._rates.values()))
+        chosen, share = source.random(), source.random()
         if not workers:
             return None
         worker = workers[int(chosen * len(workers))]
         pid = worker.pid
-        if not worker.is_alive or pid <= 0 or pid in self._killed:
+        if pid <= 0 or pid in self._killed:
             return None  # it is being replaced
         if what != _KILL and pid in self._stopped:
             return None
@@ -230,11 +353,11 @@ class Chaos:
                 self._stopped[pid] = life, now + seconds
                 done = _send(pid, signal.SIGSTOP, life)
             if done:
-                fault = Fault(now - self._began, what, worker.worker, pid, worker.envs)
+                fault = Fault(now - self._began, what, worker.number, pid, worker.rows)
                 self.log.append(fault)
         if not done:
             return None
-        _LOGGER.info("%s of worker %d (pid %d)", what, worker.worker, pid)
+        _LOGGER.info("%s of worker %d (pid %d)", what, worker.number, pid)
         return pid if what == _KILL else None
 
     def _release(self, now: float) -> None:
@@ -247,7 +370,7 @@ class Chaos:
 
 
 def chaos(
-    pool: Any,
+    env: Any,
     *,
     seed: int = 0,
     kills_per_minute: float = 6.0,
@@ -255,22 +378,30 @@ def chaos(
     slow: float = 0.0,
     every_steps: int | None = None,
 ) -> Chaos:
-    """Kills, stops and slows workers of a pool at random, until the block ends.
+    """Kills, stops and slows workers at random, until the block ends.
 
     A killed worker gets SIGKILL. A hanging one gets SIGSTOP, and hangs until the pool
     kills it because it exceeds `step_timeout`; it continues at the latest 5 seconds
     after twice that time. A slow one pauses for up to half a second.
 
+    Workers are found behind whatever presents a pool: wrappers and batches, the
+    adapters of other libraries (`vectorize`, `to_sb3`, `TFPyEnvironment`) and their
+    wrappers. Linked workers, actors of Ray and the environments of servers are hit if
+    they are processes of this machine. A server that has its environments in pools of
+    its own, as `envkit serve --openenv` has, is given by its process.
+
     The seed determines the faults and their times. With `every_steps`, a fault happens
     right before every so many steps of the batch, in the stepping thread, and a killed
     worker has ended before the step starts. So with at least 2, a run can be repeated.
+    Steps of another process cannot be seen: call `count_step()` before each of them.
 
     At the end of the block, stopped workers go on, after Ctrl-C too. A warning says if
-    the pool has no `RestartPolicy`, so the first kill ends the program, or no
+    a pool has no `RestartPolicy`, so the first kill ends the program, or no
     `step_timeout`, so hanging workers are not replaced.
 
     Args:
-        pool: A pool whose workers are processes on this machine, or a wrapper of one.
+        env: An environment whose workers are processes on this machine; or a process
+            that runs such pools, as its pid or an object with a `pid`.
         seed: The seed of all choices.
         kills_per_minute: How many workers are killed per minute, on average.
         hangs: How many hang per minute.
@@ -283,7 +414,7 @@ def chaos(
         `close()`.
 
     Raises:
-        TypeError: `pool` is not a pool.
+        TypeError: There is no pool in `env`, and it is no process.
         ValueError: A rate is negative, or all are 0, or no worker is a process on this
             machine.
 
@@ -302,7 +433,7 @@ def chaos(
         (Chaos(kills=2, hangs=0, slow=0), [4, 4])
     """
     return Chaos(
-        pool,
+        env,
         seed=seed,
         kills_per_minute=kills_per_minute,
         hangs=hangs,
@@ -325,71 +456,101 @@ def _checked_rates(rates: dict[str, Any]) -> dict[str, float]:
     return {what: float(rate) for what, rate in rates.items()}
 
 
-def _pool_in(env: Any) -> Any:
-    """Returns the pool inside wrappers."""
-    from envkit.parallel import AsyncParallelPyEnvironment, ParallelPyEnvironment
+def _pools_in(env: Any) -> list[Any]:
+    """Returns the pools inside wrappers, adapters and batches."""
+    from envkit.parallel import (
+        AsyncParallelPyEnvironment,
+        ParallelPyEnvironment,
+        ProcessPyEnvironment,
+    )
 
-    inner = env
-    while not isinstance(inner, ParallelPyEnvironment | AsyncParallelPyEnvironment):
-        if hasattr(inner, "wrapped_env"):
-            inner = inner.wrapped_env()
-        elif hasattr(inner, "pyenv"):
-            inner = inner.pyenv
-        else:
-            raise TypeError(
-                "pool must be a ParallelPyEnvironment or an AsyncParallelPyEnvironment,"
-                f" or a wrapper of one, got {a_or_an(type(env).__name__)}."
-            )
-    return inner
+    if isinstance(env, ParallelPyEnvironment | AsyncParallelPyEnvironment):
+        return [env]
+    if isinstance(env, ProcessPyEnvironment):
+        return [env._facade]
+    return [pool for inner in _inside(env) for pool in _pools_in(inner)]
 
 
-def _check_has_processes(environment: Any, host: str) -> None:
+# Where adapters, and the wrappers of Gymnasium, Stable-Baselines3 and PettingZoo, have
+# the environment inside.
+_PLACES = ("wrapped_env", "pyenv", "environment", "venv", "env")
+
+
+def _inside(env: Any) -> list[Any]:
+    if isinstance(getattr(type(env), "_envkit", None), Internals):
+        inside: list[Any] = env._envkit.inside(env)
+        return inside
+    for name in _PLACES:
+        inner = getattr(env, name, None)
+        if inner is not None:
+            return [inner() if name == "wrapped_env" else inner]
+    return []
+
+
+def _pid_of(process: Any) -> int:
+    """Returns the pid of a process."""
+    pid = process if isinstance(process, int) else getattr(process, "pid", None)
+    if isinstance(pid, bool) or not isinstance(pid, int):
+        raise TypeError(
+            "env must have a pool of worker processes inside, or be a process that "
+            f"runs such pools, got {a_or_an(type(process).__name__)}."
+        )
+    if not running_pools.exists(pid):
+        raise ValueError(f"env must be a running process; there is no process {pid}.")
+    return pid
+
+
+def _workers_of(pools: list[Any]) -> list[_PoolWorkers]:
+    """Numbers the workers and rows of several pools through."""
+    found, worker, row = [], 0, 0
+    for pool in pools:
+        found.append(_PoolWorkers(pool, worker, row))
+        workers = pool.statistics().workers
+        worker += len(workers)
+        row += sum(len(one.envs) for one in workers)
+    return found
+
+
+def _check_has_processes(environment: Any) -> None:
     environment._check_open("chaos")
     backend = environment._backend.name
     name = type(environment).__name__
     if not environment._backend.can_kill:
         raise ValueError(
-            f"pool must have workers that are processes, but this {name} has "
+            f"env must have workers that are processes, but this {name} has "
             f'backend="{backend}". Pass backend="process".'
         )
-    if not _workers_of(environment, host):
+    if not _PoolWorkers(environment, 0, 0).listed():
         raise ValueError(
-            f"pool must have workers on this machine ({host}), but all workers of this "
-            f"{name} are on others. Try it with links to this machine."
+            f"env must have workers on this machine ({socket.gethostname()}), but all "
+            f"workers of this {name} are on others. Try it with links to this machine."
         )
 
 
-def _check_survives(environment: Any, rates: dict[str, float]) -> float | None:
-    """Warns if the pool cannot survive such faults; returns its step_timeout."""
-    options = environment._pool._options
-    timeout: float | None = options.step_timeout
-    if rates[_HANG] and timeout is None:
+def _check_survives(pools: list[Any], rates: dict[str, float]) -> float:
+    """Warns if pools cannot survive such faults; returns their longest step_timeout."""
+    options = [pool._pool._options for pool in pools]
+    timeouts: list[float | None] = [each.step_timeout for each in options]
+    if rates[_HANG] and None in timeouts:
         warnings.warn(
             "The pool has no step_timeout, so a worker that hangs is waited for: it "
             f"goes on after {_HANG_SECONDS:g} seconds. To have it replaced, pass "
             "step_timeout= to the pool.",
             stacklevel=4,
         )
-    is_lost = rates[_KILL] or (rates[_HANG] and timeout is not None)
-    if is_lost and options.policy is None:
+    is_lost = any(
+        each.policy is None
+        and (rates[_KILL] or (rates[_HANG] and each.step_timeout is not None))
+        for each in options
+    )
+    if is_lost:
         warnings.warn(
             "The pool has no RestartPolicy, so the first worker that is lost ends the "
             "program with an error. To see it go on, pass "
             "on_worker_failure=RestartPolicy(max_restarts=1000) to the pool.",
             stacklevel=4,
         )
-    return timeout
-
-
-def _workers_of(environment: Any, host: str) -> list[WorkerStatistics]:
-    """Returns the workers that are processes on this machine; none while it closes."""
-    try:
-        workers = environment.statistics().workers
-    except Exception:
-        if not environment._closed:  # by another thread
-            raise
-        return []
-    return [worker for worker in workers if worker.host in ("", host)]
+    return max((timeout or 0.0 for timeout in timeouts), default=0.0)
 
 
 def _life_of(pid: int) -> int | None:

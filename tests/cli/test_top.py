@@ -16,9 +16,9 @@ import pytest
 
 import envkit
 from envkit import ParallelPyEnvironment
-from envkit.cli import processes
+from envkit._shared.running_pools import exists, running_pools
 from envkit.cli.main import main
-from envkit.cli.processes import pools_named, running_pools
+from envkit.cli.processes import pools_named
 from envkit.cli.top import PoolReader
 from envkit.testing import CountingEnv
 from tests import residue
@@ -216,7 +216,7 @@ def test_a_dead_worker_is_shown_as_gone(is_noticed, program, capsys):
     os.kill(pid, signal.SIGKILL)
     if is_noticed:
         assert "WorkerCrashed" == training.do("pools[0].reset()")
-    while processes.exists(pid):
+    while exists(pid):
         pass
 
     (after,) = looked(capsys, training.pid)
@@ -251,7 +251,7 @@ def test_a_remote_worker_is_shown_without_a_local_process(program, capsys):
     assert 0 == main(["top", training.pid, "--once", "--interval=0.02"])
     here, there = view["per_worker"]
 
-    assert processes.exists(here["pid"])
+    assert exists(here["pid"])
     assert None is there["pid"] is there["memory"]
     assert here["is_there"]
     assert there["is_there"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -9,11 +11,20 @@ import sys
 import numpy as np
 import pytest
 
-from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
+from envkit import (
+    AsyncParallelPyEnvironment,
+    BatchedPyEnvironment,
+    Blocking,
+    ParallelPyEnvironment,
+    ProcessPyEnvironment,
+    RestartPolicy,
+)
+from envkit.adapters import vectorize
 from envkit.distributed.links import linked
 from envkit.errors import ClosedError, WorkerCrashed
 from envkit.testing import CountingEnv, chaos, faults
 from envkit.wrappers import TimeLimit
+from tests.remote.serving import served
 from tests.waiting import PATIENCE, is_running, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
@@ -266,13 +277,89 @@ def test_invalid_arguments_are_refused(arguments, message, message_of):
 def test_faults_need_worker_processes(backend, message_of):
     with ParallelPyEnvironment([CountingEnv], backend=backend) as pool:
         assert (
-            "pool must have workers that are processes, but this ParallelPyEnvironment "
+            "env must have workers that are processes, but this ParallelPyEnvironment "
             f'has backend="{backend}". Pass backend="process".'
         ) == message_of(ValueError, lambda: chaos(pool))
 
 
 def test_faults_need_a_pool(message_of):
     assert (
-        "pool must be a ParallelPyEnvironment or an AsyncParallelPyEnvironment, or a "
-        "wrapper of one, got a CountingEnv."
+        "env must have a pool of worker processes inside, or be a process that runs "
+        "such pools, got a CountingEnv."
     ) == message_of(TypeError, lambda: chaos(CountingEnv()))
+
+
+def test_faults_need_a_running_process(message_of):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(PATIENCE)
+    assert (
+        f"env must be a running process; there is no process {process.pid}."
+    ) == message_of(ValueError, lambda: chaos(process))
+
+
+# Where pools are.
+
+
+def hit_rows(env, pool, **options):
+    """Returns the rows of two faults before steps of a pool."""
+    with chaos(env, every_steps=2, **options) as trouble:
+        pool.reset()
+        for _ in range(5):
+            pool.step([0, 0])
+    return [fault.rows for fault in trouble.log]
+
+
+def test_pools_are_found_behind_adapters_and_their_wrappers():
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    envs = vectorize([CountingEnv] * 2, num_workers=2, on_worker_failure=ENDLESS)
+    outer = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
+    with contextlib.closing(outer), chaos(outer, every_steps=2) as trouble:
+        outer.reset(seed=1)
+        for _ in range(4):
+            outer.step(np.zeros(2, np.int32))
+    assert 2 == len(trouble.log)
+
+
+def test_pools_are_found_behind_asynchronous_batches():
+    with Blocking(pool_of(AsyncParallelPyEnvironment)) as env:
+        assert 2 == len(hit_rows(env, env))
+
+
+def test_pools_of_a_batch_take_turns():
+    members = [
+        ProcessPyEnvironment(CountingEnv, on_worker_failure=ENDLESS) for _ in range(2)
+    ]
+    for member in members:
+        member.start()
+    with BatchedPyEnvironment(members) as env:
+        assert {(0,), (1,)} == set(hit_rows(env, env))
+
+
+def test_steps_stay_on_the_fast_path():
+    with pool_of() as pool:
+        pool.reset()
+        with chaos(pool, kills_per_minute=0, slow=1, every_steps=100):
+            assert pool._pool.step_all()
+
+
+def test_the_workers_of_a_process_are_hit_when_steps_are_counted():
+    with pool_of() as pool, chaos(os.getpid(), every_steps=2) as trouble:
+        pool.reset()
+        for _ in range(4):
+            trouble.count_step()
+            pool.step([0, 0])
+        assert 2 == len(trouble.log) == pool.statistics().restarts
+        assert {fault.rows for fault in trouble.log} <= {(0,), (1,)}
+
+
+def test_the_sessions_of_a_server_are_hit():
+    with (
+        served("tests.lost.numbered:NumberedEnv") as server,
+        ParallelPyEnvironment(
+            ["tests.lost.numbered:NumberedEnv"] * 2,
+            backend=server.address,
+            num_workers=2,
+            on_worker_failure=ENDLESS,
+        ) as pool,
+    ):
+        assert 2 == len(hit_rows(pool, pool))
