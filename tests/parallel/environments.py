@@ -623,3 +623,19 @@ def batch_of(lengths):
     return BatchedPyEnvironment(
         [Telling(length) for length in lengths], multithreading=False
     )
+
+
+class WritesActions(CountingEnv):
+    """Counts, and appends each action that it gets to a file."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+
+    def action_spec(self):
+        return ArraySpec((), np.int32)
+
+    def _step(self, action):
+        with open(self._path, "a", encoding="ascii") as file:
+            file.write(f"{int(action)}\n")
+        return super()._step(action)

@@ -37,7 +37,7 @@ from envkit.errors import ConstructorError, WorkerCrashed, WorkerTimeout
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.system.lifeline import MARK
 from tests.parallel import streams
-from tests.parallel.environments import Screens, Walk
+from tests.parallel.environments import Screens, Walk, WritesActions
 from tests.parallel.trouble import (
     Troubled,
     complain_with_a_program,
@@ -72,7 +72,7 @@ class Through(CommandLauncher):
     def __init__(self, commands):
         super().__init__(commands)
         self.links, self.done = {}, []
-        self.swallows = self.is_slow = False
+        self.swallows = self.is_slow = self.cuts_answers = False
         self.carried = 0
 
     def start(self, worker, address):
@@ -102,6 +102,8 @@ class Through(CommandLauncher):
                 if down and self.is_slow:
                     self.carried += len(data)
                     time.sleep(0.02)
+                if self.cuts_answers and not down:
+                    break
                 if not self.swallows:
                     sink.sendall(data)
         for sock in (source, sink):
@@ -349,6 +351,26 @@ def test_a_host_that_stops_answering_times_out():
 
         assert f"worker 0 (pid {pid} on {HOST}) did not answer" in str(caught.value)
         assert until(lambda: not is_running(pid))
+
+
+def test_an_action_whose_answer_is_lost_is_not_delivered_again(tmp_path):
+    path = tmp_path / "actions"
+    launcher = Through([COMMAND])
+    with pool_of(
+        [functools.partial(WritesActions, path)],
+        backend=LinkedBackend(launcher),
+        on_worker_failure=RestartPolicy(backoff=0.0),
+    ) as env:
+        env.reset()
+        env.step([1])
+        launcher.cuts_answers = True
+        last = env.step([2])
+        launcher.cuts_answers = False
+        assert last.is_last()
+        assert [loss.kind for loss in env.losses()] == ["link_lost"]
+        env.step([3])  # It begins an episode.
+        env.step([4])
+    assert path.read_text("ascii").split() == ["1", "2", "4"]
 
 
 class Lasting(Through):
