@@ -54,6 +54,10 @@ class LossLog:
         if self._tell(row):
             self._resets.add(row)
 
+    def rebuild(self, rows: Iterable[int]) -> None:
+        """Records that seeds and options of rows went to the environment before."""
+        self._resets.update(rows)
+
     def end(self, row: int) -> None:
         """Tells a row's loss, which cuts its episode short."""
         if row in self._blamed:
@@ -73,7 +77,10 @@ class LossLog:
         return taken
 
     def take_resets(self, rows: Iterable[int]) -> set[int]:
-        """Returns those of the rows that were lost in a reset since the last call."""
+        """Returns those of the rows that have begun in another environment.
+
+        Theirs was lost in the reset, or had raised before and was rebuilt for it.
+        """
         taken = self._resets.intersection(rows)
         self._resets -= taken
         return taken

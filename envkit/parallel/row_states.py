@@ -281,6 +281,7 @@ class Rows:
             siblings = self.rows_of_env[self.env_of_row[row]]
             begins = self.begin[siblings.start : siblings.stop]
             begins[begins == REBUILD] = RESET
+            self.losses.rebuild(siblings)
         self.begin[row] = 0
         if self._cut_at_once[row]:
             self._cut_at_once[row] = False

@@ -79,6 +79,17 @@ class DrawingEnv(PyEnvironment):
         return (transition if self._left else truncation)(self._drawn(), 1.0)
 
 
+class SecondStepEnv(DrawingEnv):
+    """Fails in the second step of each episode."""
+
+    def _step(self, action):
+        if self._left == 2 and self._how == "exit":
+            os._exit(1)
+        if self._left == 2:
+            raise RuntimeError("there is no second step")
+        return super()._step(action)
+
+
 def first_of(seed, add=0):
     return int(np.random.default_rng(seed).integers(1_000_000)) + add
 
@@ -236,6 +247,34 @@ def test_a_reset_that_is_lost_still_begins_the_episode_of_its_seed(
             "crashed" if how == "exit" else "reset_failed"
         }
         assert not env.repaired.any()
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+def test_the_reset_after_a_lost_step_begins_the_episode_of_its_seed(tmp_path, how):
+    maker = functools.partial(SecondStepEnv, tmp_path, how)
+    with forked([maker] * 2, num_workers=1, on_worker_failure=POLICY) as env:
+        env.reset(seed=[3, 4])
+        env.step([0, 0])
+        env.step([0, 0])
+        assert env.repaired.all()
+        time_step = env.reset(seed=[5, 6], options={"add": 10})
+        assert time_step.observation.tolist() == [first_of(5, 10), first_of(6, 10)]
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+def test_the_asynchronous_reset_after_a_lost_step_begins_the_episode_of_its_seed(
+    tmp_path, how
+):
+    maker = functools.partial(SecondStepEnv, tmp_path, how)
+    with forked_async([maker], on_worker_failure=POLICY) as env:
+        env.reset_async(seed=[3])
+        env.recv()
+        for _ in range(2):
+            env.send([0], [0])
+            env.recv()
+        assert env.repaired.all()
+        env.reset_async(seed=[5], options={"add": 10})
+        assert env.recv().time_step.observation.tolist() == [first_of(5, 10)]
 
 
 @pytest.mark.parametrize("how", ["exit", "raise"])
