@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from envkit.batches import hand_options as hand_options
     from envkit.batches import options_copy as options_copy
     from envkit.batches import rely_on_size as rely_on_size
+    from envkit.losses import may_lose as may_lose
     from envkit.parallel.worker.environments import lines_at_close as lines_at_close
     from envkit.py_environment import SpecifiedEnvironment as SpecifiedEnvironment
     from envkit.registry import suggestion as suggestion
@@ -84,6 +85,7 @@ _HOMES = {
     "lines_at_close": "envkit.parallel.worker.environments",
     "listed": "envkit._internal.text",
     "locked": "envkit._internal.threads",
+    "may_lose": "envkit.losses",
     "options_copy": "envkit.batches",
     "refuses_removed_options": "envkit._internal.removed",
     "rely_on_size": "envkit.batches",

@@ -3,7 +3,7 @@
 `EnvThread` runs one environment, `EnvThreads` the environments of all clients of a
 server. So a slow or hanging environment delays only its own client. On a server with
 workers, each environment is a pool of one: when its process crashes, the episode ends
-with a truncating `LAST`, and the next episode runs in a new process.
+with an `EnvironmentLostError`, and the next episode runs in a new process.
 
 Rules for editing this file:
 
@@ -29,7 +29,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import EnvkitError
-from envkit.extend import counted, flags_in
+from envkit.extend import counted, flags_in, may_lose
+from envkit.remote.losses import EnvironmentLostError, loss_of
 from envkit.remote.offers import Offer
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
@@ -49,6 +50,9 @@ class FullError(EnvkitError):
 
 class SingleEnv:
     """Presents a single environment or a batch of one row as a single environment.
+
+    However the environment is lost, by an exception or because something inside it is
+    gone, `EnvironmentLostError` is raised: there is no made-up end.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -74,24 +78,51 @@ class SingleEnv:
             )
         self._action = nest.Structure(env.action_spec())
         self._has_info = True
+        self._may_lose = may_lose(env)
 
     def reset(self, seed: int | None = None, options: Any = None) -> TimeStep:
-        """Resets the environment and returns the first time step."""
-        if not self._is_batch:
-            return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]  # any environment
-        seeds = None if seed is None else [seed]
-        return self._row(self.env.reset(seed=seeds, options=options))
+        """Resets the environment and returns the first time step.
+
+        Raises:
+            EnvironmentLostError: It has raised, or is lost.
+            NotImplementedError: It takes no seed, or no options.
+        """
+        seeds: Any = [seed] if self._is_batch and seed is not None else seed
+        try:
+            time_step: TimeStep = self.env.reset(seed=seeds, options=options)
+        except NotImplementedError:
+            raise
+        except BaseException as error:  # environments may raise anything
+            raise EnvironmentLostError(loss_of(error, "reset_failed")) from error
+        return self._row(time_step) if self._is_batch else time_step
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Applies an action and returns the next time step."""
+        """Applies an action and returns the next time step.
+
+        Raises:
+            EnvironmentLostError: It has raised, or is lost.
+        """
         # Hot: called once per step.
-        if not self._is_batch:
-            return self.env.step(action)  # type: ignore[no-any-return]  # likewise
-        leaves = [_in_row(leaf) for leaf in self._action.flatten(action)]
-        return self._row(self.env.step(self._action.unflatten(leaves)))
+        try:
+            if self._is_batch:
+                leaves = [_in_row(leaf) for leaf in self._action.flatten(action)]
+                action = self._action.unflatten(leaves)
+                time_step = self._row(self.env.step(action))
+            else:
+                time_step = self.env.step(action)
+        except BaseException as error:  # likewise
+            raise EnvironmentLostError(loss_of(error, "raised")) from error
+        if self._may_lose and time_step.is_last():
+            for loss in self.env.current_losses().values():
+                raise EnvironmentLostError(loss)
+        return time_step
 
     def info(self) -> Any:
-        """Returns the info of the time step, `{}` if there is none."""
+        """Returns the info of the time step, `{}` if there is none.
+
+        Raises:
+            EnvironmentLostError: It has raised, or is lost.
+        """
         if not self._has_info:
             return {}
         try:
@@ -99,6 +130,8 @@ class SingleEnv:
         except NotImplementedError:
             self._has_info = False
             return {}
+        except BaseException as error:  # likewise
+            raise EnvironmentLostError(loss_of(error, "raised")) from error
         if not self._is_batch:
             return info
         return info[0] if isinstance(info, list) else _row_of(info)

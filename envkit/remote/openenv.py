@@ -594,7 +594,7 @@ class Site:
             is_made = True
             yield env
         finally:
-            keep = is_made and session.state is not SessionState.BROKEN
+            keep = is_made and session.state is not SessionState.LOST
             await self._leave(env, keep=keep)
 
     async def _leave(self, env: EnvThread, *, keep: bool) -> None:

@@ -23,10 +23,11 @@ from envkit._shared.arguments import checked_seconds
 from envkit._shared.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit._shared.peer_errors import LostError
 from envkit._shared.secret_files import find
-from envkit.adapters.foreign import ForeignEnvironment, require
+from envkit.adapters.foreign import require
 from envkit.adapters.values import Converter, action_leaf, map_specs
 from envkit.errors import SpecError
 from envkit.extend import Result
+from envkit.remote.losses import REPLACED, LosingClient
 from envkit.remote.openenv_messages import (
     ClientSession,
     OpenEnvError,
@@ -53,7 +54,7 @@ class _DeniedError(OpenEnvError):
     """The server requires another token, or is not an OpenEnv server."""
 
 
-class OpenEnvWrapper(ForeignEnvironment):
+class OpenEnvWrapper(LosingClient):
     """Plays an environment of an OpenEnv server.
 
     | OpenEnv                          | time step                                   |
@@ -62,10 +63,16 @@ class OpenEnvWrapper(ForeignEnvironment):
     | `step`, not done                 | `MID`                                       |
     | `step`, done                     | `LAST`, discount 0 or as the metadata say   |
     | the connection is lost in a step | `LAST`, truncated, the observation again    |
+    | the server has lost the process  | the same                                    |
+    | any other error in a step        | `OpenEnvError`                              |
 
     A `discount` in the metadata is the discount. If the metadata say `truncated`, the
-    `LAST` has discount 1. `get_info()` returns the metadata. After a lost connection,
-    the next reset connects again.
+    `LAST` has discount 1. `get_info()` returns the metadata.
+
+    A `LAST` after something was lost is made up: `repaired` is set, `current_losses()`
+    and `losses()` have the kind and the error, and the info has the reason as `lost`.
+    The action may have reached the environment, and is not sent again; the next reset
+    connects again if it must.
 
     Each `OpenEnvWrapper` has its own connection, and so its own environment in the
     server.
@@ -349,6 +356,7 @@ class OpenEnvWrapper(ForeignEnvironment):
         if seed is not None:
             data["seed"] = seed
         first, self._unseen = self._unseen, None
+        self._loss = None
         if first is None or seed is not None or options:
             first = self._reset_on_server(data)
         self._last_observation = first.observation
@@ -360,8 +368,10 @@ class OpenEnvWrapper(ForeignEnvironment):
     def _reset_on_server(self, data: dict[str, Any]) -> Result:
         """Requests an episode; reconnects if the connection has ended meanwhile."""
         if self._foreign is not None:
-            with contextlib.suppress(LostError):
+            try:
                 return self._ask("reset", data)  # type: ignore[no-any-return]  # the answer
+            except LostError as error:
+                _LOGGER.warning("%s: %s; connecting again", self._name, error)
         try:
             return self._ask("reset", data)  # type: ignore[no-any-return]  # likewise
         except LostError as error:
@@ -379,14 +389,20 @@ class OpenEnvWrapper(ForeignEnvironment):
                 raise LostError("the connection has ended")
             result: Result = self._ask("step", action)
         except LostError as error:
-            return self._cut_off(error)
+            lost = OpenEnvError(f"{self._name} did not answer step: {error}.")
+            return self._cut_off("link_lost", lost, str(error))
+        except OpenEnvError as error:
+            if error.kind not in REPLACED:
+                raise
+            return self._cut_off(error.kind, error, str(error))
         self._last_observation = result.observation
         return result
 
-    def _cut_off(self, reason: Exception) -> Result:
-        """Returns the end of an episode after its server is lost."""
+    def _cut_off(self, kind: str, error: OpenEnvError, reason: str) -> Result:
+        """Returns a made-up end of an episode whose environment is lost."""
         _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
-        info = {"terminated": False, "truncated": True, "lost": str(reason)}
+        self._lose(kind, error)
+        info = {"terminated": False, "truncated": True, "lost": reason}
         return Result(self._last_observation, 0.0, truncated=True, info=info)
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:

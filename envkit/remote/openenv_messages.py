@@ -53,6 +53,7 @@ from envkit._shared.text import escaped
 from envkit.errors import SpecError
 from envkit.extend import Result, describe
 from envkit.nest import flatten
+from envkit.remote.losses import KINDS, EnvironmentLostError
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, NestedSpec
 
@@ -100,7 +101,7 @@ class SessionState(enum.Enum):
     NEW = "No episode has begun"
     PLAYING = "playing"
     ENDED = "The episode has ended"
-    BROKEN = "The environment has raised"
+    LOST = "The environment was lost"
     # The client's.
     READY = "ready"
     # Of both ends.
@@ -142,9 +143,9 @@ SERVER: dict[SessionState, SessionRow] = {
     _S.NEW: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
     _S.PLAYING: SessionRow((*_ANY_TIME, "step"), (_S.ASKED, _S.CLOSED)),
     _S.ENDED: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
-    _S.BROKEN: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
+    _S.LOST: SessionRow(_ANY_TIME, (_S.ASKED, _S.CLOSED)),
     # A refused reset, or a question about tasks, leads back to the state before it.
-    _S.ASKED: SessionRow((), (_S.PLAYING, _S.ENDED, _S.BROKEN, _S.NEW, _S.ALONE)),
+    _S.ASKED: SessionRow((), (_S.PLAYING, _S.ENDED, _S.LOST, _S.NEW, _S.ALONE)),
     _S.CLOSED: SessionRow((), ()),
 }
 CLIENT: dict[SessionState, SessionRow] = {
@@ -168,6 +169,7 @@ CODES = {
     "UNKNOWN_TYPE": ErrorCode(422),
     "VALIDATION_ERROR": ErrorCode(422),
     "EXECUTION_ERROR": ErrorCode(500),
+    "ENVIRONMENT_LOST": ErrorCode(500),
     "TOO_LARGE": ErrorCode(413),
     "CAPACITY_REACHED": ErrorCode(503, ends=True),
     "FACTORY_ERROR": ErrorCode(500, ends=True),
@@ -187,11 +189,19 @@ class MessageError(Exception):
     Attributes:
         code: One of `CODES`.
         place: The path to the wrong part of the message, if there is one.
+        kind: The kind of the loss, if the environment is lost.
     """
 
-    def __init__(self, code: str, message: str, place: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        place: list[str] | None = None,
+        *,
+        kind: str | None = None,
+    ) -> None:
         super().__init__(message)
-        self.code, self.place = code, place
+        self.code, self.place, self.kind = code, place, kind
 
 
 def _invalid(place: list[str], message: str) -> MessageError:
@@ -528,7 +538,11 @@ class ServedSession:
             self._go(self._before)
             part = "seed" if asked.options is None else "options"
             return self.refuse(_invalid(["data"], f"reset: {part}: {text}"))
-        self._go(_S.BROKEN)
+        self._go(_S.LOST)
+        if isinstance(error, EnvironmentLostError):
+            what = f"{text.removesuffix('.')}. Send reset to begin another episode."
+            lost = MessageError("ENVIRONMENT_LOST", what, kind=error.loss.kind)
+            return self.refuse(lost)
         what = f"{kind}: {text}" if text else kind
         return self.refuse(MessageError("EXECUTION_ERROR", what))
 
@@ -539,6 +553,8 @@ class ServedSession:
         if error.place is not None:
             one = {"type": "value_error", "loc": error.place, "msg": message}
             data["errors"] = [one]
+        if error.kind is not None:
+            data["kind"] = error.kind
         if CODES[error.code].ends:
             self.state = _S.CLOSED
         return JsonAnswer("error", _dumped(data), data)
@@ -613,9 +629,11 @@ class OpenEnvError(PeerError, RuntimeError):
     Attributes:
         code: The code of the server's answer, such as `"EXECUTION_ERROR"`; empty if
             there was no answer.
+        kind: The kind of the `Loss`, if the server has lost its environment.
     """
 
     code: str = ""
+    kind: str = ""
 
 
 class ClientSession:
@@ -678,6 +696,8 @@ truncated=False, info={}, discount=1.0)
             message, code = f"{data.get('message')!s:.{_LONGEST}}", f"{code!s:.80}"
             error = OpenEnvError(f"{self._server} answered {code}: {message}")
             error.code = escaped(code)
+            if error.code == "ENVIRONMENT_LOST":
+                error.kind = data["kind"] if data.get("kind") in KINDS else "raised"
             raise error
         return self._result_of(data) if kind == "observation" else data
 

@@ -272,6 +272,50 @@ class Tasks(Walk):
         return self.list_tasks(split)[start:stop]
 
 
+class Drawing(PyEnvironment):
+    """Draws its observations, and writes each action to a file of a folder.
+
+    Its steps, and its resets, fail as many times as the folder has files for them,
+    which say how.
+    """
+
+    def __init__(self, folder: str, steps: int = 4) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._folder, self._steps = Path(folder), steps
+        self._numbers = np.random.default_rng()
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((), np.int64)
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 1)
+
+    def _fail(self, where: str) -> None:
+        for trouble in self._folder.glob(f"{where}-*"):
+            how = trouble.read_text()
+            trouble.unlink()
+            if how == "raise":
+                raise RuntimeError(f"there is no {where} today")
+            os.kill(os.getpid(), getattr(signal, how))
+
+    def _reset(self, seed: int | None = None) -> Any:
+        self._fail("reset")
+        if seed is not None:
+            self._numbers = np.random.default_rng(seed)
+        self._left = self._steps
+        return restart(self._drawn())
+
+    def _step(self, action: Any) -> Any:
+        with open(self._folder / "actions", "ab") as file:
+            file.write(b"%d" % action)
+        self._fail("step")
+        self._left -= 1
+        return (transition if self._left else truncation)(self._drawn(), 1.0)
+
+    def _drawn(self) -> Any:
+        return np.int64(self._numbers.integers(1_000_000))
+
+
 class Fragile(Walk):
     """Ends its process at the first action above 0, if there is a file."""
 

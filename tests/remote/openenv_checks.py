@@ -141,18 +141,24 @@ def test_openenvs_client_gets_an_error_for_an_impossible_request():
         assert client.step({"push": [0, 0], "jump": True}).reward is not None
 
 
-def test_openenvs_client_survives_a_crash_of_the_environment():
-    crash = {"crash_at": 2, "how": "SIGKILL"}
+@pytest.mark.parametrize(
+    ("how", "num_workers"), [("SIGKILL", 1), ("raise", 1), ("raise", None)]
+)
+def test_openenvs_client_raises_when_the_environment_is_lost(how, num_workers):
+    crash = {"crash_at": 2, "how": how}
     target = "envkit.testing:CrashingEnv"
     with (
-        serving(target, arguments=crash, num_workers=1) as server,
+        serving(target, arguments=crash, num_workers=num_workers) as server,
         client_of(server) as client,
     ):
         client.reset()
         assert not client.step({"value": 0}).done
-        last = client.step({"value": 0})
-        assert (True, True) == (last.done, last.metadata["truncated"])
+        with pytest.raises(RuntimeError, match=r"was lost .*ENVIRONMENT_LOST"):
+            client.step({"value": 0})
+        with pytest.raises(RuntimeError, match="reset comes before step"):
+            client.step({"value": 0})
         assert not client.reset().done
+        assert not client.step({"value": 0}).done
 
 
 # Their server, our client.
@@ -255,6 +261,7 @@ def test_texts_work_as_actions_and_observations():
         assert ["one", "two"] == step.observation["words"][()]
         with pytest.raises(OpenEnvError, match=r"EXECUTION_ERROR.*told to raise"):
             env.step({"message": "raise"})
+        assert not env.repaired
 
 
 def test_openenvs_full_server_says_so():

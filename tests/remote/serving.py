@@ -7,14 +7,14 @@ import select
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.remote.server import Server
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 @contextlib.contextmanager
@@ -57,6 +57,7 @@ class Between:
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
+        self._held: set[socket.socket] = set()
         self.carried = 0
         self.is_closed = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -85,13 +86,35 @@ class Between:
                     data = source.recv(1 << 16)
                     if not data:
                         return
-                    self.carried += len(data)
-                    target.sendall(data)
+                    if target not in self._held:
+                        self.carried += len(data)
+                        target.sendall(data)
         except OSError:
             return
         finally:
             here.close()
             there.close()
+
+    @contextlib.contextmanager
+    def cutting_after(self, delivered: Callable[[], bool]) -> Iterator[None]:
+        """Delivers a request, and cuts the link before any of its answer comes.
+
+        Args:
+            delivered: Returns True once the other end has the request.
+        """
+        with self._lock:
+            self._held.update(here for here, _ in self._pairs)
+
+        def cut() -> None:
+            until(delivered)
+            self.cut()
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
 
     def cut(self) -> None:
         """Cuts all that is carried now."""

@@ -252,12 +252,14 @@ def test_an_exception_of_the_environment_is_reported():
         assert {
             "type": "error",
             "data": {
-                "message": "ArithmeticError: was told to raise",
-                "code": "EXECUTION_ERROR",
+                "message": "The environment was lost (raised): ArithmeticError: was "
+                "told to raise. Send reset to begin another episode.",
+                "code": "ENVIRONMENT_LOST",
+                "kind": "raised",
             },
         } == session.ask("step", value="raise")
         assert (
-            "The environment has raised: reset"
+            "The environment was lost: reset"
             in (session.ask("step", value="more")["data"]["message"])
         )
         session.ask("reset")
@@ -421,13 +423,20 @@ def test_a_tool_call_is_refused_and_the_session_continues(session):
     assert "observation" == session.ask("reset")["type"]
 
 
-@pytest.mark.parametrize("action", ["exit", "half", "huge"])
-def test_neither_values_outside_json_nor_sys_exit_end_a_session(action):
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        ("exit", "ENVIRONMENT_LOST"),
+        ("half", "ENVIRONMENT_LOST"),
+        ("huge", "EXECUTION_ERROR"),
+    ],
+)
+def test_neither_values_outside_json_nor_sys_exit_end_a_session(action, code):
     with serving("tests.remote.games:Breaking") as server:
         with Session(server) as session:
             session.ask("reset")
             told = session.ask("step", value=action)
-            assert ("error", "EXECUTION_ERROR") == (told["type"], told["data"]["code"])
+            assert ("error", code) == (told["type"], told["data"]["code"])
             assert "observation" == session.ask("reset")["type"]
         body = {"action": {"value": action}}
         assert 500 == fetched(server, "/step", body)[0]
@@ -681,7 +690,10 @@ def test_texts_and_options_reach_the_server():
             assert "la" == env.step("la").observation[()]
             with pytest.raises(OpenEnvError, match="ArithmeticError: was told") as told:
                 env.step("raise")
-            assert "EXECUTION_ERROR" == told.value.code
+            assert ("ENVIRONMENT_LOST", "raised") == (
+                told.value.code,
+                told.value.kind,
+            )
             assert "sing" == env.reset().observation[()]
             with pytest.raises(SpecError, match="given an action that"):
                 env.step(3)
@@ -694,7 +706,7 @@ def test_given_specs_may_leave_keys_out(walks):
         assert ["left"] == list(env.reset().observation)
 
 
-def test_a_crash_truncates_the_episode_and_the_next_one_begins():
+def test_a_crash_ends_the_episode_marked_and_the_next_one_begins():
     crash = {"crash_at": 3, "how": "SIGKILL"}
     with serving(
         "envkit.testing:CrashingEnv", arguments=crash, num_workers=1
@@ -703,7 +715,10 @@ def test_a_crash_truncates_the_episode_and_the_next_one_begins():
             steps = [env.step(0) for _ in range(5)]
             assert [0, 1, 1, 2, 0] == [int(step.step_type) for step in steps]
             assert 1.0 == steps[3].discount
-            assert env.get_info() is not None
+            (loss,) = env.losses()
+            assert "crashed" == loss.kind
+            assert "The environment was lost (crashed): worker 0" in str(loss.error)
+            assert not env.repaired
         # The process that replaced the other serves the next client.
         with Session(server) as session:
             assert "observation" == session.ask("reset")["type"]
@@ -719,8 +734,10 @@ def test_a_closing_server_truncates_the_episode_and_the_client_reconnects():
     assert (True, 0.0, 1.0) == (bool(last.is_last()), last.reward, last.discount)
     expect_same(first.observation, last.observation)
     assert "the server is stopping" in env.get_info()["lost"]
+    assert "link_lost" == env.current_losses()[0].kind
     with serving(WALK, port=port):
         assert env.step(action).is_first()
+        assert not env.repaired
         env.close()
 
 
@@ -738,6 +755,7 @@ def test_a_server_killed_in_a_session_truncates_the_episode():
         process.wait(waiting.PATIENCE)
         assert env.step(0).is_last()
         assert env.get_info()["truncated"]
+        assert env.repaired
         env.close()
     finally:
         process.kill()

@@ -14,6 +14,7 @@ from envkit._shared.json_schema import spec_of
 from envkit.envs import CartPole
 from envkit.errors import SpecError
 from envkit.extend import Result
+from envkit.remote.losses import EnvironmentLostError, loss_of
 from envkit.remote.openenv_messages import (
     ANSWERS,
     CLIENT,
@@ -258,11 +259,17 @@ def test_a_refused_reset_does_not_change_the_episode():
 def test_an_environment_that_raises_needs_a_reset():
     session = served()
     session.receive('{"type": "reset"}')
-    answer = session.fail(ValueError("it is out of order"))
-    assert ("EXECUTION_ERROR", 500) == (answer.code, answer.status)
-    assert "ValueError: it is out of order" in answer.text
+    loss = loss_of(ValueError("it is out of order.\nTwice"), "raised")
+    answer = session.fail(EnvironmentLostError(loss))
+    assert ("ENVIRONMENT_LOST", 500) == (answer.code, answer.status)
+    assert {
+        "message": "The environment was lost (raised): ValueError: it is out of order. "
+        "Send reset to begin another episode.",
+        "code": "ENVIRONMENT_LOST",
+        "kind": "raised",
+    } == json.loads(answer.data)
     refused = session.receive('{"type": "step", "data": {"push": 1}}')
-    assert "The environment has raised: reset comes before step." in refused.text
+    assert "The environment was lost: reset comes before step." in refused.text
     assert isinstance(session.receive('{"type": "reset"}'), ResetAsked)
 
 
@@ -348,6 +355,7 @@ ENDS = [
     IndexError(),
     SystemExit(3),
     RecursionError("deep"),
+    EnvironmentLostError(loss_of(ValueError("\ud83d" * 3000), "raised")),
 ]
 
 
@@ -380,13 +388,13 @@ def settle(session, event, outcome):
 
 @given(
     texts=st.lists(st.tuples(TEXTS, st.sampled_from(ENDS)), max_size=6),
-    start=st.sampled_from(["", "PLAYING", "ENDED", "BROKEN"]),
+    start=st.sampled_from(["", "PLAYING", "ENDED", "LOST"]),
 )
 def test_any_text_in_any_state_is_answered_and_the_session_continues(texts, start):
     session = served()
     if start:
         session.receive('{"type":"reset"}')
-        outcome = {"PLAYING": ENDS[0], "ENDED": ENDS[1], "BROKEN": ENDS[6]}[start]
+        outcome = {"PLAYING": ENDS[0], "ENDED": ENDS[1], "LOST": ENDS[6]}[start]
         settle(session, ResetAsked(None, None, None), outcome)
         assert SessionState[start] is session.state
     for text, outcome in texts:
