@@ -10,6 +10,8 @@ from envkit.losses import Loss
 
 __all__ = ["LossLog"]
 
+# For a state whose environment was lost, and not replaced, when it was saved.
+_EARLIER = "The environment was lost before its state was saved, in another run."
 # A program that never asks must not fill its memory with errors.
 _MOST_KEPT = 4096
 
@@ -60,8 +62,9 @@ class LossLog:
 
     def end(self, row: int) -> None:
         """Tells a row's loss, which cuts its episode short."""
-        if row in self._blamed:
-            self.endings[row] = self._blamed[row]
+        if row not in self._blamed:
+            self.blame([row], "crashed", WorkerError(_EARLIER))
+        self.endings[row] = self._blamed[row]
         self._tell(row)
 
     def _tell(self, row: int) -> bool:

@@ -255,10 +255,10 @@ class PoolEnvironment:
 
         Such a row is a `LAST` with reward 0 and discount 1; a learner may leave it out.
         """
-        repaired: Array = self._pool.repaired | self._pool.slab.shows_loss(
-            self._everyone
-        )
-        return repaired
+        if self._closed:
+            return self._pool.repaired.copy()
+        inside = self._pool.slab.shows_loss(self._everyone)
+        return self._pool.repaired | inside
 
     @locked
     def current_losses(self) -> dict[int, Loss]:
@@ -269,6 +269,8 @@ class PoolEnvironment:
 
     def _collect_losses(self) -> None:
         """Asks for the losses inside environments that have made up a `LAST`."""
+        if self._closed:
+            return
         rows = self._pool.slab.shows_loss(self._everyone).nonzero()[0]
         if rows.size:
             from envkit.parallel.inner_losses import collect

@@ -153,6 +153,30 @@ def test_an_environment_that_does_not_answer_has_timed_out():
         assert kinds(env.losses()) == [(1, "timed_out")]
 
 
+def test_a_closed_pool_still_tells_its_losses():
+    makers = [functools.partial(CrashingEnv, crash_at=1, how="exit"), CountingEnv]
+    with forked(makers, num_workers=2, on_worker_failure=POLICY) as env:
+        env.reset()
+        env.step([0, 0])
+    assert env.repaired.tolist() == [True, False]
+    assert list(env.current_losses()) == [0]
+    assert kinds(env.losses()) == [(0, "crashed")]
+
+
+def test_a_state_saved_while_an_environment_was_lost_tells_it_when_it_goes_on():
+    with forked([CountingEnv] * 2, num_workers=2, on_worker_failure=POLICY) as env:
+        env.reset()
+        kill_worker(env)
+        while not env.statistics().restarts:
+            env.step([0, 0], mask=[False, True])
+        state = env.get_state()
+    with forked([CountingEnv] * 2, num_workers=2) as env:
+        env.set_state(state)
+        assert env.step([0, 0]).step_type.tolist() == [2, 1]
+        assert env.repaired.tolist() == [True, False]
+        assert kinds(list(env.current_losses().values())) == [(0, "crashed")]
+
+
 def test_a_failure_that_is_raised_is_a_loss():
     makers = [CountingEnv] * 2
     with forked(makers, num_workers=2) as env:
