@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import warnings
@@ -13,13 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import envkit
-from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest
+from envkit import (
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+    RandomPyEnvironment,
+    RestartPolicy,
+    make,
+    nest,
+)
 from envkit.adapters.minari.datasets import MinariReplay, from_minari, to_minari
 from envkit.cli.main import main
 from envkit.errors import RecordingEnded, RecordingError
 from envkit.recording import Record, Recording, Replay
 from envkit.specs import ArraySpec, BoundedArraySpec, TextSpec
-from envkit.testing import CountingEnv, check_environment
+from envkit.testing import CountingEnv, CrashingEnv, check_environment
 
 minari = pytest.importorskip("minari", reason="minari is not installed")
 pytest.importorskip("h5py", reason="h5py is not installed")
@@ -474,6 +482,31 @@ def test_broken_metadata_is_refused(tmp_path, datasets):
 
     with pytest.raises(RecordingError, match="has no key 'class'"):
         from_minari("catch-v0", tmp_path / "again")
+
+
+def test_lost_episodes_are_left_out(tmp_path, capsys):
+    makers = [functools.partial(CrashingEnv, 3, how="exit"), lambda: CountingEnv(4)]
+    pool = ParallelPyEnvironment(
+        makers,
+        num_workers=2,
+        on_worker_failure=RestartPolicy(max_restarts=99, backoff=0),
+    )
+    with Record(pool, tmp_path / "pool") as env:
+        for _ in range(15):
+            env.step(np.zeros(2, np.int32))
+    assert main(["convert", str(tmp_path / "pool"), "--minari=lost-v0"]) == 0
+    printed = capsys.readouterr().out
+    # Row 0 was lost in each of its episodes, and its last one was cut short.
+    lost = Recording(tmp_path / "pool").lost_episodes()
+    assert {row for row, _ in lost} == {0}
+    assert f"{len(lost)} episodes left out, because their environments were" in printed
+    for episode in minari.load_dataset("lost-v0").iterate_episodes():
+        moved = np.diff(episode.observations)
+        assert moved.tolist() == [1] * len(moved)
+    replay = MinariReplay("lost-v0", at_end="repeat")
+    for _ in range(30):
+        replay.step(0)
+    assert replay.losses() == []
 
 
 # The command.

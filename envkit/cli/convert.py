@@ -9,6 +9,7 @@ from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.target import add_pickle
 from envkit.cli.terminal import add_json, print_json
 from envkit.extend import counted
+from envkit.recording.stored import Recording
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 
@@ -69,27 +70,35 @@ def run(arguments: argparse.Namespace) -> int:
             "of the new recording."
         )
     with stdout_on_stderr():
-        name, path, episodes, steps = (_from if is_dataset else _to)(arguments)
+        name, path, episodes, steps, lost = (_from if is_dataset else _to)(arguments)
     if arguments.json:
-        counts = {"episodes": episodes, "steps": steps}
+        counts = {"episodes": episodes, "steps": steps, "left_out": lost}
         print_json({"dataset": name, "path": path, **counts})
     else:
         say(f"{path}: {counted(episodes, 'episode')}, {counted(steps, 'step')}")
+    if lost and not arguments.json:
+        whose = "its environment was" if lost == 1 else "their environments were"
+        say(f"  {counted(lost, 'episode')} left out, because {whose} lost")
     return 0
 
 
-def _to(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
-    """Returns the dataset's id and path, and the numbers of episodes and steps."""
+def _to(arguments: argparse.Namespace) -> tuple[str, str, int, int, int]:
+    """Returns the dataset's id and path, and the numbers of episodes and steps.
+
+    The last number is that of the episodes that were left out as lost.
+    """
     given = {name: getattr(arguments, name) for name in _ABOUT}
     about = {name: text for name, text in given.items() if text is not None}
     dataset = to_minari(
         arguments.source, arguments.minari, pickle=arguments.pickle, **about
     )
     path = str(dataset.storage.data_path)
-    return dataset.id, path, int(dataset.total_episodes), int(dataset.total_steps)
+    counts = int(dataset.total_episodes), int(dataset.total_steps)
+    recording = Recording(arguments.source, pickle=arguments.pickle, warn=False)
+    return dataset.id, path, *counts, len(recording.lost_episodes())
 
 
-def _from(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
+def _from(arguments: argparse.Namespace) -> tuple[str, str, int, int, int]:
     """Returns the dataset's id, the recording's path, and the same numbers."""
     name = arguments.source.removeprefix(_SCHEME)
     recording = from_minari(
@@ -99,4 +108,4 @@ def _from(arguments: argparse.Namespace) -> tuple[str, str, int, int]:
         pickle=arguments.pickle,
     )
     lengths = [len(episode) - 1 for episode in recording.episodes()]
-    return name, str(recording.path), len(lengths), sum(lengths)
+    return name, str(recording.path), len(lengths), sum(lengths), 0

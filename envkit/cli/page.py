@@ -139,7 +139,6 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
         "origin": [pair for pair in origin if pair[1]],
         "provenance": known,
         "episodes": episodes,
-        "repaired": "The environment was lost here, so envkit ended the episode.",
     }
 
 
@@ -152,11 +151,6 @@ def _episodes(
 ) -> Iterator[dict[str, Any]]:
     """Writes the episodes; returns the list's facts about each."""
     entries = recording.of_kind("episode")
-    replaced = {
-        (event["row"], event["call"])
-        for event in recording.events
-        if event["event"] == "replaced"
-    }
     stride = 1 if look is None else _stride(recording, entries, pictures)
     for number, entry in enumerate(entries):
         episode = recording.load(entry)
@@ -173,7 +167,7 @@ def _episodes(
             "length": counted(len(episode) - 1, "step"),
             **_return(recording, episode),
             **_end(recording, episode),
-            "repaired": (episode.row, int(episode.calls[-1])) in replaced,
+            "repaired": _repaired(recording, episode),
         }
 
 
@@ -204,6 +198,14 @@ def _end(recording: Recording, episode: Episode) -> dict[str, Any]:
     mark = "truncated" if any(one.any() for one in discounts) else "terminated"
     sentence = f"{mark.capitalize()}: the discount is {number_text(discounts)}."
     return {"isOver": True, "mark": mark, "ended": mark, "sentence": sentence}
+
+
+def _repaired(recording: Recording, episode: Episode) -> str | None:
+    """Returns a sentence about the loss of the environment, if it was lost."""
+    loss = recording.loss_of(episode)
+    if loss is None:
+        return None
+    return f"The environment was lost here ({loss.kind}): this end is made up."
 
 
 class _EpisodeData:

@@ -15,6 +15,7 @@ from envkit.cli.target import Closing, add_hz, add_pickle, at_least_one
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
 from envkit.extend import counted
+from envkit.losses import Loss
 from envkit.play.screen import is_terminal
 from envkit.play.viewing import pictures_of, view
 from envkit.provenance import envkit_version, from_plain, package_version
@@ -119,6 +120,8 @@ def _list(recording: Recording) -> None:
         of = "" if recording.batch_size is None else f"row {one['row']}, "
         why = "close" if one["ended"] == "closed" else one["ended"]
         ended = "" if why == "last" else f", cut short by {why}"
+        if one["lost"] is not None:
+            ended = f", cut short because its environment was lost ({one['lost']})"
         say(f"  {of}episode {one['episode']}: {counted(one['steps'], 'step')}{ended}")
     for one in facts["dropped"]:
         say(f"  row {one['row']}, episode {one['episode']}: dropped")
@@ -134,6 +137,7 @@ def _facts(recording: Recording) -> dict[str, Any]:
                 "episode": episode.number,
                 "steps": len(episode) - 1,
                 "ended": episode.ended,
+                "lost": _kind(recording.loss_of(episode)),
             }
             for episode in recording.episodes()
         ],
@@ -143,6 +147,10 @@ def _facts(recording: Recording) -> dict[str, Any]:
             if event["event"] == "dropped"
         ],
     }
+
+
+def _kind(loss: Loss | None) -> str | None:
+    return None if loss is None else loss.kind
 
 
 def _origin(recording: Recording) -> dict[str, Any]:

@@ -294,9 +294,16 @@ class Record(PyEnvironmentBaseWrapper):
     def _check_ends(self, call: int, last: Array) -> None:
         """Logs the ends that a pool has made up."""
         repaired = getattr(self._env, "repaired", None)
-        if repaired is not None:
-            for row in (last & repaired).nonzero()[0].tolist():
-                self._writer.log({"event": "replaced", "call": call, "row": row})
+        if repaired is None or not (last & repaired).any():
+            return
+        losses = self._env.current_losses()
+        for row in (last & repaired).nonzero()[0].tolist():
+            facts = {"event": "replaced", "call": call, "row": row}
+            if row in losses:
+                error = losses[row].error
+                text = f"{type(error).__name__}: {error}".partition("\n")[0]
+                facts |= {"kind": losses[row].kind, "error": text}
+            self._writer.log(facts)
 
     def _open(self, first: Array) -> list[Opening]:
         """Returns the episodes that begin and are kept at least in part."""

@@ -11,11 +11,12 @@ import numpy as np
 
 from envkit.errors import RecordingEnded, RecordingError, SpecError
 from envkit.extend import counted, describe
+from envkit.losses import Loss
 from envkit.provenance import dumped, to_plain
 from envkit.py_environment import PyEnvironment
 from envkit.recording.stored import Episode, Recording
 from envkit.time_step import StepType, TimeStep
-from envkit.types import NestedArray, NestedSpec
+from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = ["Replay"]
 
@@ -30,7 +31,8 @@ class Replay(PyEnvironment):
     `reset` begins the next episode, even in the middle of one. Of a batch, it plays the
     chosen row, or one row after the other, as a single environment. An episode that was
     broken off ends with a truncation: its last time step becomes a `LAST` with its own
-    reward and discount. One that has only a `FIRST` is left out.
+    reward and discount. One that has only a `FIRST` is left out. The end of one whose
+    environment was lost is `repaired`, as it was when it was recorded.
 
     Example:
         >>> import tempfile
@@ -92,6 +94,7 @@ class Replay(PyEnvironment):
         # The current episode, once it has been read, and the current step in it.
         self._episode: Episode | None = None
         self._step_index = 0
+        self._losses: list[Loss] = []
 
     def _nothing_to_play(self, row: Any, episodes: Any) -> str:
         found = self._recording.of_kind("episode")
@@ -161,6 +164,25 @@ class Replay(PyEnvironment):
             raise NotImplementedError("The recording has no info.")
         return episode.info(self._step_index)
 
+    @property
+    def repaired(self) -> Array:
+        """True if the environment was lost on the way to the current time step."""
+        return np.array(bool(self.current_losses()))
+
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind `repaired`, as that of row 0."""
+        if self._index < 0:
+            return {}
+        episode = self._playing()
+        is_over = self._step_index == len(episode) - 1
+        loss = self._recording.loss_of(episode) if is_over else None
+        return {} if loss is None else {0: loss._replace(row=0)}
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses in what has been played since the last call."""
+        losses, self._losses = self._losses, []
+        return losses
+
     def annotations(self) -> dict[str, Any]:
         """Returns the notes about the current time step."""
         return self._playing().annotations(self._step_index)
@@ -205,6 +227,7 @@ class Replay(PyEnvironment):
         if self._checks:
             self._compare(action, episode, step)
         self._step_index = step
+        self._losses += self.current_losses().values()
         return self._shown(episode, step)
 
     def _shown(self, episode: Episode, step: int) -> TimeStep:

@@ -15,6 +15,7 @@ import numpy as np
 
 from envkit.errors import RecordingError
 from envkit.extend import describe
+from envkit.losses import Loss
 from envkit.provenance import VersionWarning, envkit_version, from_plain, loaded
 from envkit.recording.format import (
     ACTIONS,
@@ -142,6 +143,34 @@ class Recording:
             needed = _EVENTS.get(event["event"], {})
             check_keys({"episodes": [], **event}, needed, subject)
         return events
+
+    @functools.cached_property
+    def _lost(self) -> dict[tuple[int, int], dict[str, Any]]:
+        """The events of made-up ends, by row and call."""
+        lost = [event for event in self.events if event["event"] == "replaced"]
+        return {(event["row"], event["call"]): event for event in lost}
+
+    def loss_of(self, episode: Episode) -> Loss | None:
+        """Returns the loss that cut an episode short; `None` if there was none.
+
+        Then the episode's last time step is made up. The kind is "unknown" in files
+        that name none, as envkit wrote them before it kept the kind.
+        """
+        lost = self._lost.get((episode.row, int(episode.calls[-1])))
+        if lost is None:
+            return None
+        error = RecordingError(str(lost.get("error", "The recording tells no error.")))
+        return Loss(episode.row, str(lost.get("kind", "unknown")), error)
+
+    def lost_episodes(self) -> list[tuple[int, int]]:
+        """Returns the rows and numbers of the written episodes that were lost."""
+        if not self._lost:
+            return []
+        return [
+            (episode.row, episode.number)
+            for episode in self.episodes()
+            if self.loss_of(episode) is not None
+        ]
 
     def load(self, entry: Entry) -> Episode:
         """Reads a file."""

@@ -170,8 +170,10 @@ def test_a_row_that_was_lost_is_marked(tmp_path):
             recorded.step(np.zeros(2, np.int32))
     story, _ = data_of(page_of(tmp_path / "pool"))
     marked = {one["name"]: one["repaired"] for one in story["episodes"]}
-    assert marked["row 0, episode 0"]
-    assert not marked["row 1, episode 0"]
+    assert marked["row 0, episode 0"] == (
+        "The environment was lost here (crashed): this end is made up."
+    )
+    assert marked["row 1, episode 0"] is None
 
 
 def test_a_recording_without_episodes_has_a_page(tmp_path):

@@ -323,8 +323,8 @@ def test_json_describes_a_recording(tmp_path, capsys):
         "envkit": envkit.__version__,
         "batch_size": None,
         "episodes": [
-            {"row": 0, "episode": 0, "steps": 9, "ended": "last"},
-            {"row": 0, "episode": 1, "steps": 1, "ended": "closed"},
+            {"row": 0, "episode": 0, "steps": 9, "ended": "last", "lost": None},
+            {"row": 0, "episode": 1, "steps": 1, "ended": "closed", "lost": None},
         ],
         "dropped": [],
     } == json.loads(capsys.readouterr().out)

@@ -78,7 +78,8 @@ def to_minari(
     """Writes a recording as a Minari dataset.
 
     It has the recorded episodes of all rows. An episode that is only a `FIRST` has no
-    step and is left out; one that was abandoned ends in a truncation. Pictures are kept
+    step and is left out; one that was abandoned ends in a truncation. An episode whose
+    environment was lost is left out too, because its end is made up. Pictures are kept
     exactly, not as JPEG. Dictionaries and tuples keep their nesting, and text becomes
     lists of strings. The recording's specs become spaces.
 
@@ -139,8 +140,8 @@ def to_minari(
             )
         if not kept:
             raise RecordingError(
-                f"The recording in {str(recording.path)!r} has no episode with a step, "
-                "so there is nothing to convert."
+                f"The recording in {str(recording.path)!r} has no episode with a step "
+                "whose environment was not lost, so there is nothing to convert."
             )
         made.storage.update_episode_metadata(kept)
         made.storage.update_metadata(
@@ -530,7 +531,8 @@ def _buffers(recording: Recording, pack: Any, kept: list[dict[str, Any]]) -> Any
     from minari.data_collector import EpisodeBuffer
 
     for episode in recording.episodes():
-        if len(episode) < 2:
+        # Minari cannot mark an end that no environment has returned.
+        if len(episode) < 2 or recording.loss_of(episode) is not None:
             continue
         layout = recording.layout
         step_type = np.asarray(episode.step_types)
