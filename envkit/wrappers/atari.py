@@ -15,7 +15,13 @@ from envkit._shared.arguments import limited_size
 from envkit._shared.pixels import LARGEST_SIZE, grayscale, resize
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
-from envkit.extend import WrapperInternals, checked_flag, checked_size, describe
+from envkit.extend import (
+    WrapperInternals,
+    checked_flag,
+    checked_size,
+    describe,
+    may_lose,
+)
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
@@ -340,12 +346,25 @@ class LivesLookup:
             )
         self._env = env
         self._lives = lives
+        self._may_lose = may_lose(env)
         batched = getattr(env, "batched", False) is True
         self._dims = (env.batch_size,) if batched else ()
 
     def __call__(self, time_step: TimeStep) -> Array:
-        """Returns the lives at the environment's current time step."""
+        """Returns the lives at the environment's current time step.
+
+        A row whose environment was lost has infinitely many.
+        """
+        lost = self._env.repaired if self._may_lose else np.zeros(self._dims, bool)
+        if lost.all():
+            return np.full(self._dims, np.inf)
         info = self._info()
+        if lost.any() and isinstance(info, list):
+            # A lost environment has no info, so another row's stands in its place.
+            other = info[int(lost.argmin())]
+            info = [
+                other if gone else one for one, gone in zip(info, lost, strict=True)
+            ]
         if self._lives is None:
             found = self._lives_in(info)
         else:
@@ -359,7 +378,7 @@ class LivesLookup:
                 f"The lives of {type(self._env).__name__} must be {wanted}, got "
                 f"{describe(found)}."
             )
-        return lives
+        return np.where(lost, np.inf, lives)
 
     def _info(self) -> Any:
         try:

@@ -18,13 +18,14 @@ from envkit.extend import (
     WrapperInternals,
     WrapperState,
     checked_size,
+    may_lose,
 )
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.rows import where_rows
+from envkit.wrappers.rows import complete, where_rows
 
 __all__ = [
     "EpisodeLimit",
@@ -550,6 +551,7 @@ class _EpisodeLimitInternals(WrapperInternals):
 class EpisodeLimit(PyEnvironmentBaseWrapper):
     """Ends a run after a number of episodes, counted in each row.
 
+    An episode that was lost with its environment does not count, so another is played.
     A finished row stays at the `LAST` of its last episode: further steps do not reach
     the environment and show that `LAST` again, with reward and discount 0. `valid` is
     false there. `is_over` is true once every row is finished, and ends your loop.
@@ -583,6 +585,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         super().__init__(env)
         self._episodes = checked_size("episodes", episodes)
         self._envkit.check_holds_rows(self)
+        self._may_lose = may_lose(env)
         self._structure = nest.Structure(env.time_step_spec())
         # Per row: how many episodes have ended, and whether the row was already
         # finished before the last step.
@@ -662,6 +665,8 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
             ended &= rows
             stands = np.where(rows, stands, self._stood_at_end)
         self._stood_at_end = stands
+        if self._may_lose:
+            ended = complete(self._env, ended)
         if ended.any():
             self._ended = self._ended + ended
             before = time_step if self._end is None else self._end

@@ -22,13 +22,14 @@ from envkit.extend import (
     describe,
     flatten_as,
     listed,
+    may_lose,
 )
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.nests import fresh_nest
-from envkit.wrappers.rows import beside, where_rows
+from envkit.wrappers.rows import beside, complete, where_rows
 
 __all__ = [
     "NormalizeObservation",
@@ -425,6 +426,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
         self._spec = self._structure.unflatten(list(self._specs()))
         # Rows whose current time step is a LAST, if repetitions may follow.
         self._pads = self.repeats_last
+        self._may_lose = may_lose(env)
         self._over = np.zeros(self._dims, bool)
 
     @property
@@ -478,8 +480,14 @@ class Normalizer(PyEnvironmentBaseWrapper):
     def _telling(self, step_type: Any, rows: Array | None) -> Array | None:
         """Returns the rows whose time step counts; `None` for all.
 
-        A `LAST` after a `LAST` does not count: it pads a finished episode.
+        A `LAST` after a `LAST` does not count: it pads a finished episode. Nor does one
+        that was made up for a lost environment.
         """
+        if self._may_lose:
+            last = np.asarray(step_type) == _LAST
+            lost = last & ~complete(self._env, last)
+            if lost.any():
+                rows = np.asarray(~lost if rows is None else rows & ~lost)
         if not self._pads:
             return rows
         last = np.asarray(step_type) == _LAST
@@ -573,11 +581,11 @@ class NormalizeObservation(Normalizer):
 
     Every observation counts before it is normalised, even that of a `FIRST`; each
     element of an array has its own mean and variance. Padding, such as that of
-    `FixedLength`, does not count. A batch learns from all rows that moved, and they
-    share one mean and one variance. So wrap a pool rather than its environments, or
-    each environment learns for itself in its worker. Normalised values are float32. An
-    element that never changes becomes 0. Early estimates are poor; `clip` limits the
-    first observations, and outliers later.
+    `FixedLength`, does not count, nor does a `LAST` made up for a lost environment. A
+    batch learns from all rows that moved, and they share one mean and one variance. So
+    wrap a pool rather than its environments, or each environment learns for itself in
+    its worker. Normalised values are float32. An element that never changes becomes 0.
+    Early estimates are poor; `clip` limits the first observations, and outliers later.
 
     In a nest, every float leaf is normalised. Integer leaves beside floats stay as they
     are, because most are choices and counts; `integers` changes that. Without any

@@ -8,6 +8,7 @@ from typing import Any
 
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.extend import WrapperInternals, checked_size, hand_options, set_attribute
+from envkit.losses import Loss
 from envkit.registry import constructor
 from envkit.seeding import derived_seed
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -87,6 +88,8 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         self._is_seeded = False
         self._attributes: dict[str, Any] = {}
         self._options: tuple[Any, Array | None] | None = None
+        # Those of earlier environments that nobody has asked for yet.
+        self._losses: list[Loss] = []
 
     def _single(self) -> Any:
         env = self._make()
@@ -99,6 +102,11 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
                 "constructor of a single environment."
             )
         return env
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, of earlier environments too."""
+        losses, self._losses = [*self._losses, *super().losses()], []
+        return losses
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, and all later ones."""
@@ -164,6 +172,7 @@ class RebuildAfter(PyEnvironmentBaseWrapper):
         """
         old = self._env
         spec = EnvironmentSpec.of(old)
+        self._losses = self.losses()
         try:
             old.close()
         except Exception:  # the environment is discarded, whatever fails

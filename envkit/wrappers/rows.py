@@ -8,7 +8,7 @@ import numpy as np
 
 from envkit.types import Array
 
-__all__ = ["beside", "where_rows"]
+__all__ = ["beside", "complete", "where_rows"]
 
 
 def beside(per_row: Any, leaf: Any) -> Array:
@@ -24,6 +24,21 @@ def beside(per_row: Any, leaf: Any) -> Array:
     missing = np.ndim(leaf) - per_row.ndim
     array: Array = per_row.reshape(per_row.shape + (1,) * missing)
     return array
+
+
+def complete(env: Any, last: Array) -> Array:
+    """Returns the rows of a `LAST` that an environment has returned.
+
+    The others stand for an environment that was lost. Ask only if `may_lose`, because
+    asking takes a while.
+
+    Args:
+        env: The environment that has returned the time step.
+        last: A mask of the rows whose time step is a `LAST`.
+    """
+    if not last.any():
+        return last
+    return np.asarray(last & ~env.repaired)
 
 
 def where_rows(rows: Any, chosen: Any, other: Any) -> Array:

@@ -21,6 +21,7 @@ from envkit.extend import (
     hand_options,
     set_attribute,
 )
+from envkit.losses import Loss
 from envkit.provenance import record_seed
 from envkit.registry import constructor
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -124,6 +125,7 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         self._playing = 0
         self._has_begun = False
         self._ahead: ResetAhead | None = None
+        self._losses: list[Loss] = []
         try:
             for _ in range(2):
                 env = ProcessMember(make) if self.in_workers else make()
@@ -139,6 +141,11 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
     def members(self) -> Sequence[Any]:
         """Both environments, until they are closed."""
         return list(self._pair)
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, of both environments."""
+        losses, self._losses = [*self._losses, *super().losses()], []
+        return losses
 
     def _next(self) -> int:
         """Returns the index of the environment that plays the next episode."""
@@ -159,6 +166,8 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
             self.hidden_seconds += max(ahead.seconds - awaited, 0.0)
             self._ahead = None  # only now: Ctrl-C may have ended the wait
             time_step = ahead.result()
+        if self._has_begun:  # While the other one is reset, it cannot be asked.
+            self._losses = self.losses()
         self._playing, self._has_begun, self._env = following, True, env
         self._ahead = ResetAhead(self._pair[1 - following])
         return time_step

@@ -13,11 +13,11 @@ import numpy as np
 from envkit import nest
 from envkit._shared.arguments import limited_size
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.extend import WrapperInternals, describe
+from envkit.extend import WrapperInternals, describe, may_lose
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.limits import stands_at_last
-from envkit.wrappers.rows import beside
+from envkit.wrappers.rows import beside, complete
 
 __all__ = ["RecordEpisodeStatistics", "RunStats"]
 
@@ -28,12 +28,13 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 class RunStats(PyEnvironmentBaseWrapper):
     """Counts steps, resets and episodes.
 
-    `episodes` counts each `LAST`, `resets` each `FIRST`, and `total_steps` all time
-    steps except a `FIRST`. For a batch, these are sums over its rows;
-    `episodes_per_row`, `resets_per_row` and `total_steps_per_row` have one element per
-    row. `episode_steps` counts the steps of the current episode: a number, or for a
-    batch an array with one element per row. If an episode begins in the step that ended
-    the previous one, it counts the new one's steps.
+    `episodes` counts each `LAST`, except those made up for a lost environment, `resets`
+    counts each `FIRST`, and `total_steps` all time steps except a `FIRST`. For a batch,
+    these are sums over its rows; `episodes_per_row`, `resets_per_row` and
+    `total_steps_per_row` have one element per row. `episode_steps` counts the steps of
+    the current episode: a number, or for a batch an array with one element per row. If
+    an episode begins in the step that ended the previous one, it counts the new one's
+    steps.
 
     The counts are part of the environment's state.
 
@@ -56,6 +57,7 @@ class RunStats(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
+        self._may_lose = may_lose(env)
         self._has_fillers = hasattr(env, "valid")
         self._continues = self.continues_after_last
         self._episodes = np.zeros(self._dims, np.int64)
@@ -113,7 +115,7 @@ class RunStats(PyEnvironmentBaseWrapper):
             over = stands_at_last(self)
             self._episode_steps[over if rows is None else over & rows] = 0
         self._resets += first
-        self._episodes += last
+        self._episodes += complete(self._env, last) if self._may_lose else last
         self._total_steps += stepped
         self._episode_steps += stepped
         self._episode_steps[first] = 0
@@ -153,8 +155,9 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     the next episode has begun in the same step.
 
     The queues hold the last `buffer_length` episodes of all rows. An episode that was
-    broken off by a reset does not count. If an episode repeats its `LAST`, as with
-    `FixedLength`, it ends at the first one.
+    broken off by a reset, or lost with its environment, does not count, and `ended`
+    stays false. If an episode repeats its `LAST`, as with `FixedLength`, it ends at the
+    first one.
 
     Rewards are added up in float64. Vectors and nests of rewards are added up element
     by element, and their queue holds an array or nest per episode.
@@ -224,6 +227,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             )
         self.stats_key = stats_key
         self._clock = clock
+        self._may_lose = may_lose(env)
         self._has_fillers = hasattr(env, "valid")
         self._continues = self.continues_after_last
         spec = env.reward_spec()
@@ -342,6 +346,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         self._over |= ended
         self._began[first] = now
         self._clear(first)
+        if self._may_lose:
+            ended = complete(self._env, ended)
         kept = ended if rows is None else np.where(rows, ended, self._ended)
         self._ended = np.asarray(kept)
         if ended.any():

@@ -20,7 +20,14 @@ import numpy as np
 from envkit._shared.pixels import check_picture, tiled
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.extend import WrapperInternals, as_array, checked_size, describe, listed
+from envkit.extend import (
+    WrapperInternals,
+    as_array,
+    checked_size,
+    describe,
+    listed,
+    may_lose,
+)
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
@@ -68,7 +75,8 @@ class RecordVideo(PyEnvironmentBaseWrapper):
 
     A film ends with its episode, or earlier with `reset`, `close` or `set_state`; the
     next film begins with the next episode that is due. Everything filmed so far is
-    kept, even if the wrapper is not closed or its process is killed.
+    kept, even if the wrapper is not closed or its process is killed. A step in which
+    an environment is lost is not filmed.
 
     imageio-ffmpeg (the extra `video`) brings ffmpeg; it is imported with the first
     picture.
@@ -145,6 +153,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         self._leads = np.array([view[0] for view in self._views])
         self._films: list[Film | None] = [None] * len(self._views)
         self._running = np.zeros(len(self._views), bool)
+        self._may_lose = may_lose(env)
         self._episodes = np.full(len(self._views), -1, np.int64)
         self._steps = np.full(len(self._views), -1, np.int64)
 
@@ -177,7 +186,12 @@ class RecordVideo(PyEnvironmentBaseWrapper):
             concerned = moved
         if concerned.any():
             self._begin(first, concerned)
-            self._shoot(concerned & self._running, step_types == _LAST)
+            running, last = concerned & self._running, step_types == _LAST
+            if not (self._may_lose and self._env.repaired.any()):
+                self._shoot(running, last)
+            elif not self._video_length:
+                # What replaces a lost environment has nothing to render yet.
+                self._stop((running & last).nonzero()[0].tolist())
         return time_step
 
     def _begin(self, first: Array, concerned: Array) -> None:

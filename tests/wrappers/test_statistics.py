@@ -460,8 +460,7 @@ def test_a_state_can_be_restored_with_another_queue_length():
     assert 2 == other.length_queue.maxlen
 
 
-def test_repaired_rows_are_counted_like_others():
-    """A repaired row ends with a `LAST` of reward 0, and another episode begins."""
+def test_a_lost_episode_is_followed_but_not_counted():
     makers = [partial(CrashingEnv, crash_at=3), partial(CountingEnv, 4)]
     with ParallelPyEnvironment(
         makers, backend="inline", on_worker_failure=RestartPolicy(backoff=0.0)
@@ -473,7 +472,7 @@ def test_repaired_rows_are_counted_like_others():
             env.step(np.zeros(2, np.int32))
             lengths.append(env.episode_lengths.tolist())
     assert [[1, 1], [2, 2], [3, 3], [0, 4], [1, 0]] == lengths
-    assert ([3, 4], [0.0, 1.0]) == (list(env.length_queue), list(env.return_queue))
+    assert ([4], [1.0]) == (list(env.length_queue), list(env.return_queue))
 
 
 # A step of all rows, a step of some, a reset of some, a reset of all.
