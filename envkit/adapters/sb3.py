@@ -24,6 +24,7 @@ from envkit.adapters.gymnasium.rows import (
 from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.adapters.gymnasium.to_gymnasium import check_scalars, metadata_of
 from envkit.adapters.gymnasium.to_gymnasium_vector import ResetMode
+from envkit.adapters.losses import loss_info
 from envkit.adapters.values import map_specs
 from envkit.base_wrapper import rows_in_wrapper
 from envkit.batched_py_environment import BatchedPyEnvironment
@@ -76,6 +77,8 @@ class PyToSB3(LateBase):
     |                                 | episode's first                             |
     | its observation                 | `info["terminal_observation"]`              |
     | `LAST` without termination      | `info["TimeLimit.truncated"]` is true       |
+    | `LAST` for a lost environment   | the same; `info["repaired"]` is True, and   |
+    |                                 | `info["loss"]` is its `Loss`                |
     | `get_info`                      | the infos, a dictionary per row; with `r`,  |
     |                                 | `l` and `t` for a finished episode          |
     | `seed`                          | `seed`; the next reset uses it              |
@@ -177,6 +180,8 @@ class PyToSB3(LateBase):
             info["TimeLimit.truncated"] = is_cut
         now = shown
         if ended.any():
+            for row, loss in self._rows.losses(ended).items():
+                infos[row].update(loss_info(loss))
             for row in np.flatnonzero(ended).tolist():
                 infos[row]["terminal_observation"] = self._row_of(shown, row)
             now = self._begin(ended)

@@ -19,8 +19,10 @@ import numpy as np
 from envkit import nest
 from envkit.adapters.episode_info import take_ended_columns, with_ended_alone
 from envkit.adapters.foreign import as_info, take_flags, with_flags
+from envkit.adapters.losses import LOSS, loss_in, without_loss
 from envkit.errors import SpecError
 from envkit.extend import FLAGS, as_array, copied_arrays
+from envkit.losses import Loss
 from envkit.specs.batching import stacked_infos
 from envkit.types import Array
 
@@ -455,6 +457,19 @@ class VectorInfos:
         """Returns the infos of the time step returned last."""
         return stacked_infos(self._shown())
 
+    def losses(self) -> dict[int, Loss]:
+        """Returns the losses behind the ends in the time step returned last, by row."""
+        told = self._infos.get(_FINAL_INFO, self._infos)
+        if self._flags is None or not isinstance(told, Mapping) or LOSS not in told:
+            return {}
+        infos = _infos_by_row(told, self._rows)
+        found = {row: loss_in(infos[row]) for row in _rows_in(self._flags)}
+        return {
+            row: loss._replace(row=row)
+            for row, loss in found.items()
+            if loss is not None and row not in self._later
+        }
+
     def standing(self) -> Infos | list[Infos]:
         """Returns the infos of the current time step."""
         by_row = self._shown()
@@ -472,6 +487,8 @@ class VectorInfos:
         if finals is not None:
             for row in _rows_in(self._flags):
                 by_row[row] = finals[row]
+        for row in self.losses():
+            by_row[row] = without_loss(by_row[row])
         terminated, truncated = (list(map(bool, flags)) for flags in self._flags)
         by_row = _with_flags(by_row, terminated, truncated)
         return [self._later.get(row, info) for row, info in enumerate(by_row)]

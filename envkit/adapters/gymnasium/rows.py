@@ -20,7 +20,8 @@ from envkit.adapters.gymnasium.infos import (
     block_infos,
     row_infos,
 )
-from envkit.extend import counted, listed, set_attribute
+from envkit.extend import counted, listed, may_lose, set_attribute
+from envkit.losses import Loss
 from envkit.time_step import TimeStep
 from envkit.types import Array
 
@@ -251,6 +252,7 @@ class BatchRows:
         self._rows = int(env.batch_size)
         self._everyone = np.ones(self._rows, bool)
         self._wanted = wanted
+        self._may_lose = may_lose(env)
         # The rows of each of a pool's environments. `None` if the method is merely
         # forwarded, because a wrapper may have its own infos.
         self._blocks: list[range] | None = None
@@ -391,6 +393,14 @@ class BatchRows:
             terminated = np.where(told, flags.terminated, terminated)
             truncated = np.where(told, flags.truncated, truncated)
         return terminated, truncated
+
+    def losses(self, ended: Array) -> dict[int, Loss]:
+        """Returns the losses behind those ends of episodes that are made up, by row."""
+        # Hot: called once per batch step in which an episode ends.
+        if not self._may_lose or not (self._env.repaired & ended).any():
+            return {}
+        losses = self._env.current_losses().items()
+        return {row: loss for row, loss in losses if ended[row]}
 
     def call(self, name: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every environment."""

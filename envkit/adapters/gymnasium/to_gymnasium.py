@@ -22,7 +22,8 @@ from envkit.adapters.foreign import (
 from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.rows import own_or_first
 from envkit.adapters.gymnasium.spaces import space_from_spec
-from envkit.extend import describe, set_attribute
+from envkit.adapters.losses import loss_info
+from envkit.extend import describe, may_lose, set_attribute
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 
@@ -44,6 +45,8 @@ class PyToGymnasium(LateBase):
     | `get_info`                         | the info; if it has both flags, they are    |
     |                                    | used                                        |
     | any other discount                 | `info["discount"]`                          |
+    | `LAST` for a lost environment      | truncated; `info["repaired"]` is True, and  |
+    |                                    | `info["loss"]` is its `Loss`                |
 
     After the end of an episode, `step` raises until `reset`. Public attributes of the
     environment that are not part of every `PyEnvironment` are the adapter's too.
@@ -86,6 +89,7 @@ class PyToGymnasium(LateBase):
         # True if the reward is a single number.
         self._has_number = env.reward_spec().shape == ()
         self._has_info = True
+        self._may_lose = may_lose(env)
         self._is_over = True
 
     def _compile(self) -> None:
@@ -197,6 +201,9 @@ class PyToGymnasium(LateBase):
             terminated, truncated = flags
         if discount != (0.0 if terminated else 1.0):
             info["discount"] = discount
+        if self._may_lose and self._env.repaired:
+            (loss,) = self._env.current_losses().values()
+            info.update(loss_info(loss))
         return terminated, truncated, info
 
     def _info(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, re
 from envkit.adapters.gymnasium.conversion import from_members, to_member, to_members
 from envkit.adapters.gymnasium.infos import (
     ColumnInfos,
+    DictInfos,
     Infos,
     InfosOfSome,
     RowInfos,
@@ -29,6 +30,7 @@ from envkit.adapters.gymnasium.to_gymnasium import (
     metadata_of,
     render_mode_of,
 )
+from envkit.adapters.losses import loss_info
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
 from envkit.extend import counted, describe, listed, rely_on_size
@@ -58,6 +60,9 @@ class PyToGymnasiumVector(LateBase):
     | "Disabled"       | waits until `reset(options={"reset_mask": mask})`          |
 
     A pool supports all three; for other batches, see `resets_rows` and `holds_rows`.
+
+    If the environment of a row was lost, its episode is truncated, and the infos (in
+    SameStep, `final_info`) have `repaired` and `loss` for that row.
 
     Only one call can be in progress: `reset_async`, `step_async` and `call_async` begin
     it. A wait that times out loses nothing: the call continues, you can wait again, and
@@ -643,8 +648,6 @@ class _Outcomes:
         # True if a reset of some rows returns arrays that were returned before.
         is_pool = isinstance(getattr(type(env), "num_workers", None), property)
         self._repeats = order is AutoReset.DISABLED and not is_pool
-        # True if time steps may be made up, because a worker died.
-        self._repairs = hasattr(type(env), "repaired")
         # The rows at the end of an episode.
         self._ended = self._none = np.zeros(count, bool)
 
@@ -697,7 +700,7 @@ class _Outcomes:
         is_over = bool(np.count_nonzero(ended))
         found = self._rows.infos(ended)
         terminated, truncated = self._rows.ends(shown, ended, found)
-        beside = self._beside(shown, terminated, is_over)
+        beside = self._beside(shown, terminated, ended if is_over else None)
         if self._order is AutoReset.SAME_STEP and is_over:
             # Read before the reset, which may write to the infos' arrays.
             infos = self._final(shown, ended, [found, *beside])
@@ -741,26 +744,27 @@ class _Outcomes:
         return map_specs(np.copy, seen) if self._repeats else seen
 
     def _beside(
-        self, shown: TimeStep, terminated: Array, is_over: bool
+        self, shown: TimeStep, terminated: Array, ended: Array | None
     ) -> list[RowInfos]:
-        """Returns the infos derived from discounts and repairs."""
+        """Returns the infos derived from discounts and losses.
+
+        Args:
+            shown: The time step.
+            terminated: The rows whose episode was terminated.
+            ended: The rows whose episode has ended; `None` for none.
+        """
         # Hot: called once per batch step.
         found: list[RowInfos] = []
         discounts = np.asarray(shown.discount)
         # A discount is normally 0 where an episode was terminated, and 1 elsewhere.
         odd = discounts != ~terminated
         if np.count_nonzero(odd):
-            found.append(_column("discount", discounts.copy(), odd))
-        # Time steps are only made up at the end of an episode.
-        if is_over and self._repairs and np.count_nonzero(self._env.repaired):
-            repaired = self._env.repaired
-            found.append(_column("repaired", repaired, repaired))
+            columns = ColumnInfos({"discount": discounts.copy()}, len(odd))
+            found.append(InfosOfSome(columns, odd))
+        if ended is not None and (losses := self._rows.losses(ended)):
+            by_row = {row: loss_info(loss) for row, loss in losses.items()}
+            found.append(DictInfos(by_row, len(ended)))
         return found
-
-
-def _column(name: str, column: Array, rows: Array) -> RowInfos:
-    """Returns an info of some rows in one array."""
-    return InfosOfSome(ColumnInfos({name: column}, len(rows)), rows)
 
 
 def _added(infos: Infos, found: list[RowInfos | None], rows: Array) -> Infos:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -34,6 +35,7 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.adapters.gymnasium.wrapper import name_of
+from envkit.adapters.losses import MOST_KEPT
 from envkit.adapters.reset_arguments import (
     arguments_of_reset,
     known_to_reset,
@@ -43,6 +45,7 @@ from envkit.adapters.reset_arguments import (
 from envkit.adapters.state import layers_of
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.extend import ActionRows, describe, listed, options_copy, within
+from envkit.losses import Loss
 from envkit.provenance import record_seed
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -328,6 +331,27 @@ class GymnasiumVectorWrapper(ForeignBase):
         """
         return self._steps.infos.standing()
 
+    @property
+    def repaired(self) -> Array:
+        """A mask of the rows whose last time step is a made-up `LAST`."""
+        repaired = np.zeros(self._steps.rows, bool)
+        repaired[list(self._steps.infos.losses())] = True
+        return repaired
+
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind each row of `repaired`, by row."""
+        return self._steps.infos.losses()
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call that cut an episode short.
+
+        The vector environment tells them in its infos, if its environments are
+        envkit's.
+        """
+        losses = list(self._steps.unasked_losses)
+        self._steps.unasked_losses.clear()
+        return losses
+
     def call(
         self,
         name: str,
@@ -460,6 +484,7 @@ class _Steps:
         seeds: The seeds of the next reset: one for each row, or one for all.
         options: The options of all resets.
         is_closed: Whether a step raises.
+        unasked_losses: The losses that nobody has asked for yet.
     """
 
     def __init__(
@@ -480,6 +505,7 @@ class _Steps:
         self.seeds: list[int | None] | int | None = None
         self.options: dict[str, Any] | None = None
         self.is_closed = False
+        self.unasked_losses: deque[Loss] = deque(maxlen=MOST_KEPT)
         self.known_to_reset = known_to_reset(layers_of(vector_env))
         if own is _DISABLED:
             self.known_to_reset["options"] = None  # the reset mask is an option
@@ -631,6 +657,7 @@ class _Steps:
         self.infos.step(infos, terminated.tobytes(), truncated_bytes)
         if self._begins_next and not infos:
             return time_step
+        self.unasked_losses.extend(self.infos.losses().values())
         return self._with_next(time_step, infos)
 
     def _read(self, result: Any) -> tuple[NestedArray, Array, Array, Array, Any]:

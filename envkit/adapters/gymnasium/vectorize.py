@@ -229,6 +229,7 @@ class VectorizedRow(GymnasiumWrapper):
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
         self._check_info(info)
         self._info, self._ended = info, (terminated, truncated)
+        self._record_loss()
 
     def _shown_info(self) -> dict[str, Any]:
         info = super()._shown_info()

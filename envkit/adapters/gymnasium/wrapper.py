@@ -18,6 +18,7 @@ from envkit.adapters.gymnasium.spaces import (
     MaxLengths,
     spec_from_gym_space,
 )
+from envkit.adapters.losses import LossesInInfos, without_loss
 from envkit.adapters.reset_arguments import ResetArguments
 from envkit.adapters.state import layers_of
 from envkit.errors import SpecError
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 
-class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
+class GymnasiumWrapper(LossesInInfos, ResetArguments, ForeignEnvironment):
     """Wraps a Gymnasium environment.
 
     | Gymnasium                        | time step                                  |
@@ -182,7 +183,7 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
 
     def _shown_info(self) -> dict[str, Any]:
         self._check_info(self._info)
-        return dict(self._info)
+        return dict(without_loss(self._info))
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
         try:
@@ -190,6 +191,7 @@ class GymnasiumWrapper(ResetArguments, ForeignEnvironment):
         except TypeError:
             self._check_info(info)
             raise
+        self._record_loss()
 
     def _check_info(self, info: Any) -> None:
         # Called when the info is read, because a check in every step costs time.

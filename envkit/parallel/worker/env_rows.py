@@ -409,6 +409,8 @@ class EnvRows:
         marks = direct.end(place, slot)
         if self.infos.wanted[0]:
             self._has_info[self._first + place] = marks
+        if env_row.may_lose:
+            self.mark_losses(env_row)
         if self.slab.autoreset == SAME_STEP_ORDER:
             self._begin_at_once(env_row, env_row.rows.start)
             if direct.steps[place] is None:
