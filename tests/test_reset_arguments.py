@@ -33,6 +33,7 @@ from envkit.recording.replaying import check
 from envkit.testing import CountingEnv
 from envkit.wrappers import FrameStack, NoopReset, StickyAction, TimeLimit, wrap
 from tests.levels import Level
+from tests.parallel.streams import async_pool_of, pool_of
 
 NO_ACTIONS = np.zeros(4, np.int32)
 
@@ -119,10 +120,10 @@ BATCHES = {
 }
 each_batch = pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
 IN_PROCESSES = pytest.param(
-    pool(start_method="forkserver"), id="processes", marks=pytest.mark.slow
+    functools.partial(pool_of, backend="process", num_workers=2),
+    id="processes",
+    marks=pytest.mark.slow,
 )
-
-
 EACH_BACKEND = ["inline", pytest.param("process", marks=pytest.mark.slow)]
 
 
@@ -325,12 +326,10 @@ def test_a_batch_receives_lists_of_seeds_and_options():
     assert [[-1, -1], [-1, 9]] == fourth.observation.tolist()
 
 
-@pytest.mark.parametrize(
-    "backend", ["inline", pytest.param("process", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("backend", EACH_BACKEND)
 def test_a_batch_in_a_pool_receives_its_rows_seeds_and_options(backend):
     mask = np.array([False, True, True, False])
-    with ParallelPyEnvironment([Levels] * 2, backend=backend) as env:
+    with pool_of([Levels] * 2, backend) as env:
         env.reset(seed=[1, 2, 3, 4], options={"level": 0})
         each = [None, {"level": 6}, {"level": 7}, None]
         time_step = env.reset(mask, seed=[5, 6, 7, 8], options=each)
@@ -391,7 +390,7 @@ class CountLevel(Level):
 
 
 def test_options_that_cannot_be_pickled_are_refused_before_any_row_steps():
-    with ParallelPyEnvironment([Level] * 2, num_workers=2) as env:
+    with pool_of([Level] * 2, "process", num_workers=2) as env:
         env.reset(options={"level": 1})
         with pytest.raises(TypeError, match="cannot be sent"):
             env.reset(options=[{"level": 2}, {"level": threading.Lock()}])
@@ -435,12 +434,10 @@ def numbers_of(seed):
     return [numbers(Level().reset(seed=seed))]
 
 
-@pytest.mark.parametrize(
-    "backend", ["inline", pytest.param("process", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("backend", EACH_BACKEND)
 def test_asynchronous_rows_take_seeds_and_options(backend):
     by_row = batch_of([Level] * 4).reset(seed=9)
-    with AsyncParallelPyEnvironment([Level] * 4, backend=backend, num_workers=2) as env:
+    with async_pool_of([Level] * 4, backend, num_workers=2) as env:
         env.reset_async(seed=3)
         env.recv()
         env.reset_async([3, 1], seed=9, options=[{"level": 30}, None])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from envkit import (
     truncation,
 )
 from envkit.testing.envs import CountingEnv, TracingEnv
+from tests.waiting import PATIENCE
 
 
 class Walk(PyEnvironment):
@@ -71,6 +74,33 @@ class Walk(PyEnvironment):
 
     def _set_state(self, state: Any) -> None:
         self._rng.bit_generator.state, self._left, self._place = state
+
+
+def unseeded_walk() -> Any:
+    """Makes an environment that goes another way each time."""
+    return Walk(None)
+
+
+class Fragile(Walk):
+    """Ends its process, or hangs, where its action is 1 and a file says how."""
+
+    goes_on = threading.Event()
+
+    def __init__(self, place: str, seed: int) -> None:
+        super().__init__(seed)
+        self._file = Path(place)
+
+    def _step(self, action: Any) -> Any:
+        if action[0] == 1 and self._file.exists():
+            how = self._file.read_text("utf-8")
+            if not how.startswith("always"):
+                self._file.unlink()
+            if "hang" in how:
+                # A thread of this process is let go when its pool is closed.
+                self.goes_on.wait(PATIENCE)
+                raise TimeoutError("It was not given up.")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._step(action)
 
 
 class Repeating(PyEnvironment):

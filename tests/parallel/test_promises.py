@@ -34,6 +34,7 @@ from tests import residue
 from tests.parallel.trouble import (
     ENDS,
     PROMPTLY,
+    Numbered,
     Troubled,
     failure_of,
     masked,
@@ -539,11 +540,6 @@ def play_interrupted(pool, backend, at, order):
     if asked != [2, 0]:
         wrong.append(asked)
     return wrong, interrupted
-
-
-class Numbered(Troubled):
-    def access_number(self):
-        return self.env_id
 
 
 @pytest.mark.parametrize("name", ["inline", "thread", "process", "linked"])

@@ -7,8 +7,6 @@ import functools
 import itertools
 import os
 import signal
-import threading
-from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -30,7 +28,7 @@ from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
 from envkit.recording import Record, Recording
 from envkit.specs import ObjectSpec
 from envkit.testing.envs import CountingEnv
-from tests.parallel.environments import Stateless, Walk
+from tests.parallel.environments import Fragile, Stateless, Walk, unseeded_walk
 from tests.parallel.fake_backend import (
     Answer,
     Die,
@@ -49,7 +47,7 @@ from tests.parallel.programs import (
     constructors,
 )
 from tests.parallel.streams import differences, row_of
-from tests.waiting import PATIENCE, is_running, until
+from tests.waiting import is_running, until
 
 REPLAY = RestartPolicy(
     max_restarts=10_000,
@@ -413,10 +411,6 @@ class Forgetting(Walk):
         raise NotImplementedError("Forgetting has no state to save.")
 
 
-def unseeded_walk():
-    return Walk(None)
-
-
 def unseeded_batch():
     return BatchedPyEnvironment([Walk(None), Walk(None)], multithreading=False)
 
@@ -584,29 +578,6 @@ def test_rows_of_busy_workers_have_states(caplog):
 # Real workers, on every backend that has some.
 
 
-GOES_ON = threading.Event()
-
-
-class Fragile(Walk):
-    """Ends its process, or hangs, where its action is 1 and a file says how."""
-
-    def __init__(self, place, seed):
-        super().__init__(seed)
-        self._file = Path(place)
-
-    def _step(self, action):
-        if action[0] == 1 and self._file.exists():
-            how = self._file.read_text("utf-8")
-            if not how.startswith("always"):
-                self._file.unlink()
-            if "hang" in how:
-                # A thread of this process is let go when its pool is closed.
-                GOES_ON.wait(PATIENCE)
-                raise TimeoutError("It was not given up.")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super()._step(action)
-
-
 def fragile_run(place, trouble, backend, **options):
     """Steps three rows; the middle one makes trouble where its action is 1."""
     makers = [functools.partial(Fragile, str(place), seed) for seed in range(3)]
@@ -624,7 +595,7 @@ def fragile_run(place, trouble, backend, **options):
                 if trouble:
                     place.write_text(trouble, "utf-8")
             seen += [env.step(actions), env.repaired]
-        GOES_ON.set()  # A thread that was given up is waited for.
+        Fragile.goes_on.set()  # A thread that was given up is waited for.
         return seen, env.statistics().recovered
 
 
@@ -649,7 +620,7 @@ WAYS = {
 def test_a_worker_lost_in_mid_step_is_not_noticed(way, tmp_path):
     backend, options, trouble = WAYS[way]
     quiet, _ = fragile_run(tmp_path / "file", "", lambda: "inline", num_workers=None)
-    GOES_ON.clear()
+    Fragile.goes_on.clear()
     seen, recovered = fragile_run(tmp_path / "file", trouble, backend, **options)
 
     assert not (tmp_path / "file").exists()

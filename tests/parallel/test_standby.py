@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import signal
@@ -35,6 +34,13 @@ from tests.parallel import streams
 from tests.parallel.environments import Walk
 from tests.parallel.fake_backend import Die, FakeBackend
 from tests.parallel.programs import MAKERS, MOVES, Program, constructors
+from tests.parallel.standby_environments import (
+    Alone,
+    Distant,
+    Dying,
+    Gripping,
+    Hanging,
+)
 from tests.parallel.streams import differences, pool_of, row_of
 from tests.waiting import until
 
@@ -357,25 +363,6 @@ def test_a_hanging_hidden_reset_times_out_when_the_row_steps(anew):
 # In worker processes of their own.
 
 
-class Distant(CountingEnv):
-    """Knows where it is, and what it was told."""
-
-    level = 1
-
-    def raised_by(self, number):
-        self.level += number
-        return os.getpid(), self.level
-
-    def get_info(self):
-        return {"level": self.level}
-
-    def set_reset_options(self, options):
-        self.level = options["level"]
-
-    def render(self, mode="rgb_array"):
-        return np.full((2, 2, 3), self.level, np.uint8)
-
-
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_streams_and_states_are_equal_in_workers(backend):
     actions, seeds = np.stack([ACTION] * 2), [3, 4]
@@ -448,25 +435,6 @@ def test_calls_reach_standby_environments_in_workers():
             env.access("height")
 
 
-class Dying(CountingEnv):
-    """Raises or ends its process in the second reset of one of the two, once."""
-
-    resets = 0
-
-    def __init__(self, how, mark):
-        super().__init__(1)
-        self._how, self._mark = how, mark
-
-    def _reset(self):
-        self.resets += 1
-        if self.resets == 2 and not self._mark.exists():
-            self._mark.touch()
-            if self._how == "raises":
-                raise ValueError("The level is broken.")
-            os._exit(3)
-        return super()._reset()
-
-
 @pytest.mark.parametrize("how", ["raises", "exits"])
 def test_a_failed_reset_in_a_worker_affects_only_its_row(how, tmp_path):
     makers = [
@@ -491,22 +459,6 @@ def test_without_a_policy_a_lost_standby_process_is_its_rows_error(tmp_path):
             env.step([0, 0])
 
 
-class Gripping(CountingEnv):
-    """Holds Python's lock in the first reset of the second, until a pipe is opened."""
-
-    def __init__(self, mark, pipe):
-        super().__init__(6)
-        self._pipe = pipe if mark.exists() else None
-        mark.touch()
-
-    def _reset(self):
-        if self._pipe:
-            # A call of PyDLL does not let go of the lock.
-            os.close(ctypes.PyDLL(None).open(os.fsencode(self._pipe), os.O_RDONLY))
-            self._pipe = None
-        return super()._reset()
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
 def test_a_reset_that_holds_the_gil_delays_no_step(tmp_path):
     os.mkfifo(tmp_path / "pipe")
@@ -519,10 +471,6 @@ def test_a_reset_that_holds_the_gil_delays_no_step(tmp_path):
         assert env.step([0, 0]).is_first().tolist() == [True, False]
 
 
-class Alone(CountingEnv):
-    one_per_process = True
-
-
 def test_an_environment_alone_in_its_process_can_have_a_standby():
     with pytest.raises(ConstructorError, match="run each in its own process"):
         opened([Alone])
@@ -530,22 +478,6 @@ def test_an_environment_alone_in_its_process_can_have_a_standby():
         assert env.reset().is_first().all()
     with StandbyEnvironment(Alone, in_workers=True) as env:
         assert [0, 1, 2] == [int(env.step(0).observation) for _ in range(3)]
-
-
-class Hanging(CountingEnv):
-    """Never comes back from its second reset, if it is the second that is made."""
-
-    def __init__(self, folder):
-        super().__init__(1)
-        self._number = len(list(folder.iterdir()))
-        self._folder = folder
-        (folder / str(os.getpid())).touch()
-
-    def _reset(self):
-        if self._number == 1:
-            (self._folder / "hangs").touch()
-            threading.Event().wait()
-        return super()._reset()
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])

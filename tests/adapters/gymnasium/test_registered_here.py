@@ -5,26 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 
+import gymnasium
 import pytest
 
-import envkit
 from envkit import ParallelPyEnvironment, make, registry
 from envkit.adapters.gymnasium.vectorize import vectorize
-from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
 from envkit.errors import ConstructorError
-
-gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
-
-CART_POLE = "gymnasium.envs.classic_control:CartPoleEnv"
-# Each is known by then in this process alone. CartPole has other versions everywhere.
-IDS = ("OnlyHere-v0", "only_here/Pole-v3", "CartPole-v77")
-NAME = "OnlyHere"
-
-
-def register():
-    for each in IDS:
-        gymnasium.register(each, entry_point=CART_POLE, max_episode_steps=9)
-    envkit.register(NAME, "envkit.envs:CartPole")
+from tests.adapters.gymnasium.registered_here import (
+    IDS,
+    NAME,
+    made,
+    made_by_gymnasium,
+    register,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +27,6 @@ def registered(monkeypatch):
     yield
     for each in IDS:
         gymnasium.registry.pop(each)
-
-
-def made_by_gymnasium(name):
-    return GymnasiumWrapper(gymnasium.make(name))
-
-
-def made(name):
-    return make(name)
 
 
 def pool_of(env_constructor, **options):

@@ -17,49 +17,19 @@ from envkit.adapters import (
     PyToGymnasium,
     vectorize,
 )
-
-
-class Monitor(gymnasium.Wrapper):
-    """Passes on whatever it is given, as Stable-Baselines3's does."""
-
-    def reset(self, **kwargs):
-        return self.env.reset(**kwargs)
-
-
-class Game(gymnasium.Env):
-    """A game of one step."""
-
-    observation_space = spaces.Box(0, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-    told = None
-
-    def begin(self, **told):
-        self.told = told
-        super().reset(seed=told.get("seed"))
-        return np.full(1, self.np_random.random(), np.float32), {}
-
-    def step(self, action):
-        return np.zeros(1, np.float32), 1.0, True, False, {}
-
-
-class Seeded(Game):
-    def reset(self, *, seed=None):
-        return self.begin(seed=seed)
-
-
-class Deaf(Game):
-    def reset(self):
-        return self.begin()
+from tests.adapters.gymnasium.environments import (
+    Deaf,
+    Game,
+    Monitor,
+    Seeded,
+    Usual,
+    monitored,
+)
 
 
 class Chosen(Game):
     def reset(self, options):
         return self.begin(options=options)
-
-
-class Usual(Game):
-    def reset(self, *, seed=None, options=None):
-        return self.begin(seed=seed, options=options)
 
 
 class Absorbing(Monitor):
@@ -68,10 +38,6 @@ class Absorbing(Monitor):
     def reset(self, *, seed=None, options=None):
         self.chosen = options
         return self.env.reset(seed=seed)
-
-
-def monitored(kind):
-    return Monitor(Monitor(kind()))
 
 
 @pytest.mark.parametrize(
@@ -156,26 +122,33 @@ def test_to_gymnasium_logs_unsupported_seeds_and_options(caplog):
 
 
 @pytest.mark.parametrize("kind", [Seeded, Deaf, Usual])
-@pytest.mark.parametrize("make", [BatchedPyEnvironment, ParallelPyEnvironment])
+@pytest.mark.parametrize("make", ["batch", "pool"])
 def test_batches_and_pools_step_it(make, kind):
     makers = [lambda: GymnasiumWrapper(monitored(kind))] * 2
-    envs = makers if make is ParallelPyEnvironment else [one() for one in makers]
-    with make(envs) as env:
+    if make == "pool":
+        batch = ParallelPyEnvironment(makers, num_workers=1)
+    else:
+        batch = BatchedPyEnvironment([one() for one in makers])
+    with batch as env:
         env.reset()
         steps = [env.step([0, 0]).step_type.tolist() for _ in range(4)]
     assert [[2, 2], [0, 0]] * 2 == steps
 
 
+def two_of(kind):
+    return vectorize([functools.partial(monitored, kind)] * 2, num_workers=1)
+
+
 @pytest.mark.parametrize("kind", [Seeded, Deaf, Usual])
 def test_vectorize_steps_it(kind):
-    with closing(vectorize([functools.partial(monitored, kind)] * 2)) as envs:
+    with closing(two_of(kind)) as envs:
         envs.reset()
         ended = [envs.step(np.zeros(2, int))[2].tolist() for _ in range(4)]
     assert [[True, True], [False, False]] * 2 == ended
 
 
 def test_vectorize_seeds_environments_and_logs_lost_options(caplog):
-    with closing(vectorize([functools.partial(monitored, Seeded)] * 2)) as envs:
+    with closing(two_of(Seeded)) as envs:
         first, _ = envs.reset(seed=3, options={"level": 3})
         again, _ = envs.reset(seed=3)
     np.testing.assert_array_equal(first, again)

@@ -29,9 +29,15 @@ from envkit.errors import (
     SpecError,
     SpecMismatchError,
 )
-from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
 from tests.adapters.gym_spaces import WANTS_SETTLED
+from tests.adapters.gymnasium.environments import (
+    Everything,
+    Frail,
+    Levelled,
+    Listing,
+    Stubborn,
+)
 from tests.adapters.vector_games import (
     GAMES,
     MODES,
@@ -43,80 +49,6 @@ from tests.adapters.vector_games import (
 from tests.waiting import until
 
 inline = functools.partial(vectorize, backend="inline", num_workers=2)
-
-
-class Everything(gymnasium.Env):
-    """Has spaces of every kind, infos of many, and says what it was given."""
-
-    metadata = {"render_modes": ["ansi"], "render_fps": 7}  # noqa: RUF012  # Gymnasium's way
-    action_space = spaces.Dict(
-        push=spaces.Discrete(2), word=spaces.Text(3), keys=spaces.MultiBinary(2)
-    )
-
-    def __init__(self, render_mode="ansi"):
-        self.render_mode = render_mode
-        self.observation_space = spaces.Dict(
-            word=spaces.Text(5),
-            list=spaces.Sequence(spaces.Discrete(3)),
-            pair=spaces.Tuple(
-                (spaces.Discrete(4, start=2), spaces.Box(0.0, 1.0, (2,), np.float32))
-            ),
-            either=spaces.OneOf((spaces.Discrete(2), spaces.Text(3))),
-        )
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {"options": str(options)}
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.steps += 1
-        info = {"word": action["word"], "deep": {"steps": self.steps}}
-        if action["push"]:
-            info["pushed"] = True
-        return (
-            self.observation_space.sample(),
-            self.steps / 3,
-            False,
-            self.steps == 3,
-            info,
-        )
-
-    def render(self):
-        return f"step {self.steps}"
-
-
-class Frail(gymnasium.Env):
-    """Counts, and fails when it is told to."""
-
-    observation_space = spaces.Box(0.0, 9.0, (), np.float32)
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._steps = 0
-        return np.float32(0.0), {}
-
-    def step(self, action):
-        if action == 2:
-            raise ValueError("Too hot.")
-        self._steps += 1
-        return np.float32(self._steps), 1.0, False, False, {}
-
-
-class Stubborn(Frail):
-    """Refuses a reset that it is told to refuse."""
-
-    def __init__(self, number=3):
-        self._number = number
-
-    def reset(self, *, seed=None, options=None):
-        if options and self._number in options.get("refuse", ()):
-            raise ValueError("Not now.")
-        return super().reset(seed=seed)
 
 
 class Bounded(Frail):
@@ -476,18 +408,6 @@ def test_attributes_and_methods_reach_the_environments():
     assert (True,) * 3 == envs.call("has_wrapper_attr", "steps")
     assert ("step 1",) * 3 == envs.get_attr("render")
     envs.close()
-
-
-class Levelled(CountingEnv):
-    """Has an attribute, and a method that tells it."""
-
-    level = 1
-
-    def told(self, more=0):
-        return self.level + more
-
-    def get_info(self):
-        return {"level": self.level}
 
 
 @pytest.mark.parametrize("backend", ["process", "inline", "linked"])
@@ -892,13 +812,6 @@ def test_the_final_info_is_safe_from_the_reset():
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_lists_in_infos_are_unchanged(backend):
-    class Listing(Frail):
-        def reset(self, *, seed=None, options=None):
-            return super().reset()[0], {"cards": [1, 2]}
-
-        def step(self, action):
-            return np.float32(1.0), 1.0, True, False, {"cards": [3, [4.5, "ace"]]}
-
     envs = vectorize(
         [Listing] * 2, backend=backend, num_workers=1, autoreset_mode="SameStep"
     )
