@@ -103,6 +103,13 @@ class Fragile(Walk):
         return super()._step(action)
 
 
+class Placed(Walk):
+    """Knows where it is."""
+
+    def place(self) -> str:
+        return os.environ.get("PLACE", "")
+
+
 class Repeating(PyEnvironment):
     """Observes what the action was; in the beginning, what it was made with."""
 

@@ -15,7 +15,6 @@ import sys
 import textwrap
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +33,21 @@ from envkit.testing import CountingEnv
 from tests.parallel.trouble import (
     ENDS,
     PROMPTLY,
+    Forking,
     Troubled,
+    WithMultiprocessing,
+    bytes_of_stderr,
+    close_all_files,
+    complain_a_lot,
     complain_with_a_program,
     failure_of,
     first_line,
+    flood,
     masked,
     numbers,
     plan,
     pool_of,
+    print_a_lot,
     raises,
     wrong_rows,
 )
@@ -498,18 +504,6 @@ def test_a_constructor_that_crashes_is_named(how):
 # Workers that misbehave.
 
 
-def print_a_lot():
-    for _ in range(20):
-        print("x" * 100_000)
-    os.write(1, b"straight to the descriptor\n")
-
-
-def complain_a_lot():
-    for number in range(10):
-        sys.stderr.write(f"{number} {'y' * 1_000_000}\n")
-    sys.stderr.flush()
-
-
 def test_printing_disturbs_nothing(capfd):
     with pool_of(2, start_method="spawn") as pool:
         before = pool.reset()
@@ -530,11 +524,6 @@ def test_much_output_on_standard_error_disturbs_nothing(capfd):
     assert 10 * 1_000_003 == len(told)
 
 
-def flood():
-    for _ in range(100):
-        os.write(2, b"z" * 999_999 + b"\n")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="frees memory on Linux only")
 def test_forwarded_standard_error_is_freed(capfd):
     with pool_of(1, start_method="spawn") as pool:
@@ -544,10 +533,6 @@ def test_forwarded_standard_error_is_freed(capfd):
         assert until(lambda: pool.call("do", bytes_of_stderr)[0] < 20_000_000)
     told = capfd.readouterr().err
     assert "were skipped; it writes faster than they can be shown]" in told
-
-
-def bytes_of_stderr():
-    return os.fstat(2).st_blocks * 512
 
 
 def test_a_standard_error_without_a_reader_delays_no_step(tmp_path):
@@ -609,10 +594,6 @@ def test_output_appended_to_standard_error_is_not_overwritten():
     assert "first\nsecond\nthird" == error.stderr_tail
 
 
-def close_all_files():
-    os.closerange(3, 256)
-
-
 def test_a_constructor_that_closes_its_descriptors_counts_as_crashed():
     error = failure_of(
         ParallelPyEnvironment,
@@ -641,7 +622,6 @@ def test_a_worker_that_closes_its_descriptors_counts_as_crashed():
 
 def start_helpers(folder):
     """Starts what simulators start: children, with children, and a pool of them."""
-    import multiprocessing
     import subprocess
 
     child = "import os, sys, time; os.fork(); " + (
@@ -860,46 +840,6 @@ def test_environments_are_built_and_closed_once_and_in_their_workers(tmp_path):
 # An environment's fork that comes back.
 
 
-def fork_and_return():
-    with warnings.catch_warnings():
-        # Python warns that a fork of a process with threads may hang.
-        warnings.simplefilter("ignore")
-        pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-
-
-class Forking(CountingEnv):
-    """Forks in one of its methods, and the fork comes back from it."""
-
-    def __init__(self, where, how):
-        super().__init__()
-        self._where, self._how = where, how
-        self._meet("constructor")
-
-    def _meet(self, where):
-        if where != self._where:
-            return
-        worker = os.getpid()
-        fork_and_return()
-        if os.getpid() != worker:
-            self._current_step += 100
-            if self._how == "raises":
-                os.execv("/no/such/program", ["program"])
-
-    def _reset(self):
-        self._meet("reset")
-        return super()._reset()
-
-    def _step(self, action):
-        self._meet("step")
-        return super()._step(action)
-
-    def render(self, mode="rgb_array"):
-        self._meet("render")
-        return np.zeros((1, 1, 3), np.uint8)
-
-
 @pytest.mark.parametrize(
     ("where", "how", "start_method"),
     [
@@ -933,17 +873,6 @@ def test_a_fork_that_returns_from_user_code_ends_silently(
         f"which an environment has forked, came back into worker process {worker} and "
         "ends here." in told
     )
-
-
-class WithMultiprocessing(CountingEnv):
-    """Steps with the help of a process that `multiprocessing` forks."""
-
-    def _step(self, action):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with multiprocessing.get_context("fork").Pool(1) as pool:
-                assert [1, 4] == pool.map(np.square, [1, 2])
-        return super()._step(action)
 
 
 def test_an_environment_may_use_multiprocessing():

@@ -36,7 +36,9 @@ from tests.parallel.trouble import (
     PROMPTLY,
     Numbered,
     Troubled,
+    fail_within,
     failure_of,
+    late,
     masked,
     numbers,
     plan,
@@ -73,10 +75,6 @@ class Uneven(Troubled):
             ]()
         time.sleep(int(action) % 13 / 20_000)
         return super()._step(action)
-
-
-def late():
-    time.sleep(600)
 
 
 class Ledger:
@@ -281,13 +279,6 @@ def test_a_nested_pool_reports_its_own_workers():
         error = failure_of(pool.call, "do", fail_within)
     assert "EnvironmentRaised" in str(error) or "WorkerCrashed" in str(error)
     assert "was killed by SIGKILL while env 0 was in step()" in str(error)
-
-
-def fail_within():
-    with pool_of(1) as pool:
-        pool.reset()
-        plan(pool, 0, "step", ENDS["SIGKILL"][0])
-        pool.step(numbers(1))
 
 
 # P13: the caller's objects are the caller's.

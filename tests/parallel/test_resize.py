@@ -38,7 +38,7 @@ from envkit.remote.server import serve
 from envkit.seeding import seed_per_row
 from envkit.testing.envs import CountingEnv
 from envkit.wrappers import RebuildAfter, StandbyEnvironment, TimeLimit
-from tests.parallel.environments import Walk
+from tests.parallel.environments import Placed, Walk
 from tests.parallel.fake_backend import Die, FakeBackend, Interrupt
 from tests.parallel.streams import async_pool_of, differences, pool_of, row_of
 from tests.waiting import is_running, until
@@ -664,13 +664,6 @@ def test_new_workers_need_hosts():
             backend.change_worker(3, "envkit worker {address}")
         with pytest.raises(ValueError, match=r"must contain \{address\}"):
             backend.change_worker(0, "envkit worker")
-
-
-class Placed(Walk):
-    """Knows where it is."""
-
-    def place(self):
-        return os.environ.get("PLACE", "")
 
 
 def test_a_lost_worker_restarts_on_its_current_host():

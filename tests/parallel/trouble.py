@@ -7,15 +7,19 @@ workers, which import this module: it does without pytest, which takes long.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import signal
 import subprocess
+import sys
+import time
+import warnings
 
 import numpy as np
 
 from envkit import ParallelPyEnvironment
 from envkit.errors import WorkerError
-from envkit.testing import TracingEnv, check_trace
+from envkit.testing import CountingEnv, TracingEnv, check_trace
 from tests.waiting import PATIENCE
 
 # How long a call may take that is promised to return within a second. What hangs does
@@ -188,3 +192,93 @@ def throw(make, *args, **options):
 
 def raises(make, *args, **options):
     return functools.partial(throw, make, *args, **options)
+
+
+def late():
+    time.sleep(600)
+
+
+# What workers are told to do, and environments that do it.
+
+
+def print_a_lot():
+    for _ in range(20):
+        print("x" * 100_000)
+    os.write(1, b"straight to the descriptor\n")
+
+
+def complain_a_lot():
+    for number in range(10):
+        sys.stderr.write(f"{number} {'y' * 1_000_000}\n")
+    sys.stderr.flush()
+
+
+def flood():
+    for _ in range(100):
+        os.write(2, b"z" * 999_999 + b"\n")
+
+
+def bytes_of_stderr():
+    return os.fstat(2).st_blocks * 512
+
+
+def close_all_files():
+    os.closerange(3, 256)
+
+
+def fork_and_return():
+    with warnings.catch_warnings():
+        # Python warns that a fork of a process with threads may hang.
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+
+
+class Forking(CountingEnv):
+    """Forks in one of its methods, and the fork comes back from it."""
+
+    def __init__(self, where, how):
+        super().__init__()
+        self._where, self._how = where, how
+        self._meet("constructor")
+
+    def _meet(self, where):
+        if where != self._where:
+            return
+        worker = os.getpid()
+        fork_and_return()
+        if os.getpid() != worker:
+            self._current_step += 100
+            if self._how == "raises":
+                os.execv("/no/such/program", ["program"])
+
+    def _reset(self):
+        self._meet("reset")
+        return super()._reset()
+
+    def _step(self, action):
+        self._meet("step")
+        return super()._step(action)
+
+    def render(self, mode="rgb_array"):
+        self._meet("render")
+        return np.zeros((1, 1, 3), np.uint8)
+
+
+class WithMultiprocessing(CountingEnv):
+    """Steps with the help of a process that `multiprocessing` forks."""
+
+    def _step(self, action):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                assert [1, 4] == pool.map(np.square, [1, 2])
+        return super()._step(action)
+
+
+def fail_within():
+    with pool_of(1) as pool:
+        pool.reset()
+        plan(pool, 0, "step", ENDS["SIGKILL"][0])
+        pool.step(numbers(1))
