@@ -223,10 +223,11 @@ def tell_slow_leaves(pool: Pool) -> None:
         ("time step", pool.layout.time_step, pool.layout.private_steps),
     ):
         if leaves:
+            places = [structure.paths[leaf] for leaf in leaves]
             _LOGGER.warning(
                 "the %s%s cannot lie in shared memory, for its dtype is %s: it is "
                 "pickled at every step, which is slow",
                 what,
-                " at " + listed([structure.paths[leaf] for leaf in leaves]),
+                f" at {listed(places)}" if any(places) else "",
                 structure.leaves[leaves[0]].dtype,
             )
