@@ -30,6 +30,7 @@ import numpy as np
 from envkit import nest
 from envkit.errors import EnvkitError
 from envkit.extend import counted, flags_in, may_lose
+from envkit.losses import Loss
 from envkit.remote.losses import EnvironmentLostError, loss_of
 from envkit.remote.offers import Offer
 from envkit.time_step import TimeStep
@@ -54,6 +55,10 @@ class SingleEnv:
     However the environment is lost, by an exception or because something inside it is
     gone, `EnvironmentLostError` is raised: there is no made-up end.
 
+    Attributes:
+        env: The environment.
+        is_lost: Whether it is lost, and no reset has begun another episode.
+
     Example:
         >>> from envkit.envs import CartPole
         >>> alone, batch = SingleEnv(CartPole()), SingleEnv(CartPole(batch_size=1))
@@ -67,7 +72,7 @@ class SingleEnv:
         Raises:
             ValueError: It is a batch with several rows.
         """
-        self.env = env
+        self.env, self.is_lost = env, False
         self._is_batch = bool(env.batched)
         if self._is_batch and env.batch_size != 1:
             rows = env.batch_size
@@ -93,7 +98,8 @@ class SingleEnv:
         except NotImplementedError:
             raise
         except BaseException as error:  # environments may raise anything
-            raise EnvironmentLostError(loss_of(error, "reset_failed")) from error
+            raise self._lost(loss_of(error, "reset_failed")) from error
+        self.is_lost = False
         return self._row(time_step) if self._is_batch else time_step
 
     def step(self, action: NestedArray) -> TimeStep:
@@ -111,10 +117,10 @@ class SingleEnv:
             else:
                 time_step = self.env.step(action)
         except BaseException as error:  # likewise
-            raise EnvironmentLostError(loss_of(error, "raised")) from error
+            raise self._lost(loss_of(error, "raised")) from error
         if self._may_lose and time_step.is_last():
             for loss in self.env.current_losses().values():
-                raise EnvironmentLostError(loss)
+                raise self._lost(loss)
         return time_step
 
     def info(self) -> Any:
@@ -131,7 +137,7 @@ class SingleEnv:
             self._has_info = False
             return {}
         except BaseException as error:  # likewise
-            raise EnvironmentLostError(loss_of(error, "raised")) from error
+            raise self._lost(loss_of(error, "raised")) from error
         if not self._is_batch:
             return info
         return info[0] if isinstance(info, list) else _row_of(info)
@@ -145,6 +151,10 @@ class SingleEnv:
         if not self._is_batch:
             return getattr(self.env, name)(*arguments)
         return self.env.call(name, *arguments)[0]
+
+    def _lost(self, loss: Loss) -> EnvironmentLostError:
+        self.is_lost = True
+        return EnvironmentLostError(loss)
 
     def close(self) -> None:
         """Closes the environment."""
@@ -210,6 +220,11 @@ class EnvThread:
         threading.Thread(
             target=self._run, args=(make,), daemon=True, name="envkit-environment"
         ).start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is no environment, or it is lost and was not reset since."""
+        return self._env is None or self._env.is_lost
 
     def ask(self, function: Callable[[SingleEnv], Result]) -> Future[Result]:
         """Queues a function for the thread to call with the environment."""
@@ -311,14 +326,15 @@ class EnvThreads:
 
         Args:
             thread: The environment.
-            keep: Whether another client may get it.
+            keep: Whether another client may get it, if it is not lost.
         """
         room: Future[None] = Future()
         room.set_running_or_notify_cancel()  # nobody can cancel it
         with self._lock:
             is_used = thread in self._used
             missing = (self._offer.num_workers or 0) - len(self._idle)
-            is_kept = is_used and keep and missing > 0 and not self._is_closed
+            keep = keep and not thread.is_lost and missing > 0
+            is_kept = is_used and keep and not self._is_closed
             if is_kept:
                 self._used.discard(thread)
                 self._idle.append(thread)

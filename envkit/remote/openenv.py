@@ -491,7 +491,7 @@ class Site:
             body = await self._body(request) if request.method == "POST" else b""
             answer = session.receive_body(kind, body)
             if not isinstance(answer, JsonAnswer):
-                async with self._environment(session) as env:
+                async with self._environment() as env:
                     answer = await _ask(env, session, answer)
         except MessageError as error:
             answer = session.refuse(error)
@@ -551,7 +551,7 @@ class Site:
         try:
             if self.is_closing:
                 raise MessageError("SESSION_ERROR", _STOPPING)
-            async with self._environment(session) as env:
+            async with self._environment() as env:
                 while (text := await connection.receive()) is not _GONE:
                     # Hot: called once per step.
                     answer = session.receive(text)
@@ -573,7 +573,7 @@ class Site:
             await connection.close()
 
     @contextlib.asynccontextmanager
-    async def _environment(self, session: ServedSession) -> AsyncIterator[EnvThread]:
+    async def _environment(self) -> AsyncIterator[EnvThread]:
         """Holds an environment for the duration of a session.
 
         Raises:
@@ -583,7 +583,6 @@ class Site:
             env = self._envs.enter()
         except FullError as error:
             raise MessageError("CAPACITY_REACHED", str(error)) from error
-        is_made = False
         try:
             made = asyncio.wrap_future(env.made)
             await asyncio.wait({made})
@@ -591,15 +590,13 @@ class Site:
                 what = f"{type(raised).__name__}: {raised}"
                 what = f"The environment could not be made: {what}"
                 raise MessageError("FACTORY_ERROR", what) from raised
-            is_made = True
             yield env
         finally:
-            keep = is_made and session.state is not SessionState.LOST
-            await self._leave(env, keep=keep)
+            await self._leave(env)
 
-    async def _leave(self, env: EnvThread, *, keep: bool) -> None:
+    async def _leave(self, env: EnvThread) -> None:
         """Takes back the environment; waits briefly for it to close."""
-        left = asyncio.wrap_future(self._envs.leave(env, keep=keep))
+        left = asyncio.wrap_future(self._envs.leave(env))
         if not self.is_closing:  # a client that reconnects must find room
             await asyncio.wait({left}, timeout=_GRACE)
         left.cancel()  # the loop may end before the environment is closed

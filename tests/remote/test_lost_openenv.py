@@ -17,6 +17,7 @@ pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from envkit.remote import openenv
@@ -103,6 +104,20 @@ def test_a_reset_that_cannot_be_repeated_is_an_error(
     trouble("reset", how, times)
     lost = ask("reset", seed=5)
     assert (lost["type"], lost["data"]["kind"]) == ("error", kind)
+
+
+def test_the_next_client_gets_no_environment_whose_restarts_are_used_up(
+    drawing_served, session, trouble
+):
+    server = drawing_served(openenv, num_workers=1)
+    ask = session(server)
+    trouble("reset", times=4)
+    assert ask("reset", seed=5)["data"]["code"] == "ENVIRONMENT_LOST"
+    with pytest.raises(ConnectionClosed):
+        ask("close")
+    assert session(server)("reset", seed=6)["data"]["observation"]["value"] == first_of(
+        6
+    )
 
 
 @ways
