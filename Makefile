@@ -16,13 +16,15 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-browsergym test-openenv test-rllib test-sb3 check lint \
-  types docs bench measure tf-agents soak clean
+.PHONY: help demo test test-all test-browsergym test-openenv test-rllib test-sb3 \
+  test-verifiers check lint types docs bench measure tf-agents soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
 	@echo "make test      run the test suite"
-	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
+	@echo "make test-all  the same, and what needs torch, JAX and others, which are large; parts"
+	@echo "               of it are test-sb3, test-rllib, test-openenv, test-verifiers and"
+	@echo "               test-browsergym, each with an environment of its own"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
 	@echo "               benchmarks/RESULTS.md: half an hour with what there is to install"
@@ -75,6 +77,7 @@ test-all: $(VENV)/.test-all
 	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
 	@$(MAKE) --no-print-directory VENV="$(VENV)-rllib" test-rllib
 	@$(MAKE) --no-print-directory VENV="$(VENV)-openenv" test-openenv
+	@$(MAKE) --no-print-directory VENV="$(VENV)-verifiers" test-verifiers
 	@$(MAKE) --no-print-directory VENV="$(VENV)-browsergym" test-browsergym
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
@@ -88,6 +91,11 @@ test-rllib: $(VENV)/.test-rllib
 # Nor what OpenEnv's package asks for: gradio, openai and many others.
 test-openenv: $(VENV)/.test-openenv
 	@"$(RUN)" -m pytest tests/remote/openenv_checks.py
+
+# Nor what the trainer verifiers asks for, which needs Python 3.11: with an older one they
+# are skipped. For each reply of a model it starts a program, so they take minutes.
+test-verifiers: $(VENV)/.test-verifiers
+	@"$(RUN)" -m pytest -o faulthandler_timeout=3600 tests/remote/verifiers_checks.py
 
 # Nor the one version of Playwright that BrowserGym asks for. Without a Chromium they are
 # skipped.
@@ -128,7 +136,8 @@ soak: $(VENV)/.test
 	@ENVKIT_LOST_EPISODES=$${ENVKIT_LOST_EPISODES:-1000} "$(RUN)" -m pytest tests/lost
 
 clean:
-	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym"
+	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym" \
+	  "$(VENV)-verifiers"
 	rm -rf "$(VENV)"-bench* docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
@@ -188,6 +197,11 @@ $(VENV)/.test-browsergym: $(VENV)/.python pyproject.toml
 $(VENV)/.test-openenv: $(VENV)/.python pyproject.toml
 	@echo "Installing OpenEnv, with gradio and others"
 	@"$(RUN)" -m pip install -q -e ".[test-openenv]"
+	@touch "$@"
+
+$(VENV)/.test-verifiers: $(VENV)/.python pyproject.toml
+	@echo "Installing the trainer verifiers, with OpenEnv, transformers and others"
+	@"$(RUN)" -m pip install -q -e ".[test-verifiers]"
 	@touch "$@"
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
