@@ -20,6 +20,10 @@ The reward is the observation "reward". The discount is an observation only if i
 is unusual: clients' adaptors handle the usual one better, because they leave it out of
 an episode's first step. Actions missing from a request have their minimum, or 0. An
 impossible request is answered with an error, and the stream continues.
+
+A step whose environment is lost is answered with the error ABORTED and the reason, and
+never with a made-up last step. Then Reset, or a Step without actions, begins another
+episode; a Step with actions is an error, because its client does not know yet.
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ from envkit.remote.env_threads import (
     flags_of,
     specs_of,
 )
+from envkit.remote.losses import EnvironmentLostError
 from envkit.remote.offers import (
     Menu,
     Refusal,
@@ -461,7 +466,9 @@ class _AnsweredStream:
             self._refuse(event, INVALID, str(error))
         except FullError as error:
             self._refuse(event, _FULL, str(error))
-        except BaseException as error:  # environments may raise anything
+        except EnvironmentLostError as error:
+            stream.lose(error.loss.kind, str(error))
+        except BaseException as error:  # constructors may raise anything
             stream.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
         return stream.data_to_send()
 

@@ -20,7 +20,7 @@ import numpy as np
 from envkit._shared.listening import host_and_port, place_of
 from envkit._shared.peer_errors import LostError
 from envkit._shared.secret_files import find
-from envkit.adapters.foreign import ForeignEnvironment, require
+from envkit.adapters.foreign import require
 from envkit.adapters.values import Converter, Leaf, action_leaf, array_leaf, map_specs
 from envkit.errors import SpecError
 from envkit.extend import Result, describe
@@ -29,6 +29,7 @@ from envkit.remote.dm_env_rpc_messages import (
     DmEnvRpcError,
     ReceivedStep,
 )
+from envkit.remote.losses import REPLACED, LosingClient
 from envkit.specs.arrays import ArraySpec
 from envkit.types import Array, Seed
 
@@ -40,7 +41,7 @@ _METHOD = "/dm_env_rpc.v1.Environment/Process"
 _SEEDS = 2**63  # the range of a setting
 
 
-class DmEnvRpcWrapper(ForeignEnvironment):
+class DmEnvRpcWrapper(LosingClient):
     """Plays an environment of a dm_env_rpc server.
 
     | dm_env_rpc                                | time step                       |
@@ -50,11 +51,17 @@ class DmEnvRpcWrapper(ForeignEnvironment):
     | `TERMINATED`                              | `LAST`, discount 0              |
     | `INTERRUPTED`                             | `LAST`, truncated, discount 1   |
     | the connection is lost in a step          | the same, the observation again |
+    | the server has lost the process           | the same                        |
+    | any other error in a step                 | `DmEnvRpcError`; reset is next  |
 
     If the server sends an observation named `discount`, that is the discount. The info
-    of a `LAST` has both flags, and after a lost connection the reason as `lost`. A
-    reset sends the seed as the setting "seed", which envkit's servers understand. After
-    a lost connection, the next reset connects again and makes a new world.
+    of a `LAST` has both flags. A reset sends the seed as the setting "seed", which
+    envkit's servers understand.
+
+    A `LAST` after something was lost is made up: `repaired` is set, `current_losses()`
+    and `losses()` have the kind and the error, and the info has the reason as `lost`.
+    The action may have reached the environment, and is not sent again. After a lost
+    connection, the next reset connects again and makes a new world.
     """
 
     def __init__(
@@ -111,6 +118,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
         self._text_length = text_length
         self._stream: _GrpcStream | None = None
         self._last_observation: Any = None
+        self._must_begin = False
         self._join()
         try:
             self._convert()
@@ -154,6 +162,7 @@ class DmEnvRpcWrapper(ForeignEnvironment):
 
     def _begin(self, seed: int | None, options: Any) -> tuple[Any, Any]:
         settings = {} if seed is None else {"seed": np.int64(seed)}
+        self._loss = None
         if self._stream is None or self._stream.is_lost:
             self._join()
         try:
@@ -163,15 +172,27 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             raise DmEnvRpcError(
                 f"{self._name} did not answer reset: {error}."
             ) from error
-        self._last_observation = first.observation
+        self._last_observation, self._must_begin = first.observation, False
         return first.observation, {}
 
     def _move(self, action: Any) -> Result:
         # Hot: called once per step.
+        if self._must_begin:
+            raise DmEnvRpcError(
+                f"{self._name} answered the last step with an error, which has ended "
+                "the episode: reset() comes before step()."
+            )
         try:
             step: ReceivedStep = self._ask(self._conversation.step, action)
         except LostError as error:
-            return self._cut_off(error)
+            lost = DmEnvRpcError(f"{self._name} did not answer step: {error}.")
+            return self._cut_off("link_lost", lost, str(error))
+        except DmEnvRpcError as error:
+            # Servers may answer the next step with the first of another episode.
+            self._must_begin = True
+            if error.kind not in REPLACED:
+                raise
+            return self._cut_off(error.kind, error, str(error))
         self._last_observation = step.observation
         reward = 0.0 if step.reward is None else step.reward
         terminated = step.is_last and not step.truncated
@@ -179,12 +200,13 @@ class DmEnvRpcWrapper(ForeignEnvironment):
             step.observation, reward, terminated, step.truncated, {}, step.discount
         )
 
-    def _cut_off(self, reason: Exception) -> Result:
-        """Returns the end of an episode after its server is lost."""
+    def _cut_off(self, kind: str, error: DmEnvRpcError, reason: str) -> Result:
+        """Returns a made-up end of an episode whose environment is lost."""
         _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
+        self._lose(kind, error)
         spec = self._reward_spec
         reward = np.zeros(spec.shape, spec.dtype)
-        info = {"lost": str(reason)}
+        info = {"lost": reason}
         return Result(self._last_observation, reward, truncated=True, info=info)
 
     def _to_reward(self, reward: Any) -> Any:
@@ -298,6 +320,7 @@ def _connected(
     options = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
+        ("grpc.enable_retries", 0),  # a request must not be delivered twice
     ]
     if tls or cafile is not None:
         trusted = None if cafile is None else Path(cafile).read_bytes()

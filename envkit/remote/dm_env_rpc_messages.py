@@ -35,7 +35,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from envkit._shared.peer_errors import PeerError
@@ -48,6 +48,7 @@ from envkit.remote.dm_env_rpc_tensors import (
     read_settings,
     settings_of,
 )
+from envkit.remote.losses import KINDS
 from envkit.time_step import TimeStep
 
 __all__ = [
@@ -71,7 +72,9 @@ __all__ = [
 ]
 
 # More codes of google.rpc.
-NOT_NOW, _UNKNOWN = 9, 12
+NOT_NOW, _LOST, _UNKNOWN = 9, 10, 12
+# What `google.rpc.ErrorInfo` says about a lost environment, beside the kind.
+_LOST_REASON, _DOMAIN = "ENVIRONMENT_LOST", "envkit"
 
 
 class DmEnvRpcError(PeerError, RuntimeError):
@@ -79,9 +82,11 @@ class DmEnvRpcError(PeerError, RuntimeError):
 
     Attributes:
         code: The `google.rpc` code of the server's answer; 0 if there was no answer.
+        kind: The kind of the `Loss`, if the server has lost its environment.
     """
 
     code: int = 0
+    kind: str = ""
 
 
 class WorldState(enum.Enum):
@@ -122,6 +127,8 @@ class World:
         state: `READY` or `PLAYING`.
         seed: The seed of the next reset.
         options: The options of the next reset.
+        is_lost: Whether its environment was lost, and no client has asked for another
+            episode since.
     """
 
     name: str
@@ -132,6 +139,7 @@ class World:
     state: WorldState = WorldState.READY
     seed: int | None = None
     options: dict[str, Any] | None = None
+    is_lost: bool = False
 
     def reset(self, settings: dict[str, Any]) -> None:
         """Makes the next step begin an episode.
@@ -146,7 +154,7 @@ class World:
                 raise StatusError(INVALID, "seed must be an integer of at least 0.")
             self.seed = seed
         self.options = settings or None
-        self.state = WorldState.READY
+        self.state, self.is_lost = WorldState.READY, False
 
 
 class Worlds:
@@ -371,12 +379,20 @@ class ServerStream:
         world = self._joined
         world.codec.check_requested(request.requested_observations)
         self._requested = request.requested_observations
+        if world.is_lost and request.actions:
+            # The client believes to be in the episode that was lost. The first step of
+            # another one would look like the next step of that.
+            raise StatusError(
+                NOT_NOW,
+                "The environment was lost. The next episode begins with Reset, or with "
+                "a Step without actions.",
+            )
         if world.state is WorldState.PLAYING:
             return ApplyAction(world, world.codec.action(request.actions))
         event = BeginEpisode(world, world.seed, world.options)
         # Set before the environment answers, so that a ResetWorld meanwhile counts.
         world.seed = world.options = None
-        world.state = WorldState.PLAYING
+        world.state, world.is_lost = WorldState.PLAYING, False
         return event
 
     def _read_reset(self, request: Any) -> None:
@@ -433,14 +449,31 @@ class ServerStream:
         """Answers `ResetWorld`, `LeaveWorld` and `DestroyWorld`."""
         self._answer(("reset_world", "leave_world", "destroy_world"))
 
-    def refuse(self, code: int, message: str) -> None:
+    def refuse(self, code: int, message: str, details: Sequence[Any] = ()) -> None:
         """Answers any event with an error; the current episode is over."""
         if self._asked is None:
             raise RuntimeError("No request waits for an answer.")
         if self._asked == "step":
             self._joined.state = WorldState.READY
         self._asked = None
-        self._send_error(code, message)
+        self._send_error(code, message, details)
+
+    def lose(self, kind: str, message: str) -> None:
+        """Answers `BeginEpisode` and `ApplyAction` if the environment is lost.
+
+        Args:
+            kind: The kind of the loss.
+            message: The reason.
+        """
+        from google.protobuf.any_pb2 import Any as Packed
+        from google.rpc.error_details_pb2 import ErrorInfo
+
+        detail = Packed()
+        detail.Pack(
+            ErrorInfo(reason=_LOST_REASON, domain=_DOMAIN, metadata={"kind": kind})
+        )
+        self.refuse(_LOST, message, [detail])
+        self._joined.is_lost = True
 
     def _answer(self, kinds: tuple[str, ...], **fields: Any) -> None:
         kind = self._asked
@@ -453,10 +486,10 @@ class ServerStream:
         response = self._messages.EnvironmentResponse(**{kind: fields})
         self._out = response.SerializeToString()
 
-    def _send_error(self, code: int, message: str) -> None:
+    def _send_error(self, code: int, message: str, details: Sequence[Any] = ()) -> None:
         # The client's text may contain a lone surrogate.
         text = self._hide(message).encode("utf-8", "replace").decode("utf-8")
-        self._send("error", code=code, message=text)
+        self._send("error", code=code, message=text, details=details)
 
 
 # The client's events.
@@ -583,6 +616,7 @@ class ClientStream:
     def _refused(self, status: Any) -> DmEnvRpcError:
         refused = DmEnvRpcError(f"{self._server} answered: {status.message}")
         refused.code = status.code
+        refused.kind = _kind_in(status)
         return refused
 
     @property
@@ -625,3 +659,20 @@ class ClientStream:
 
     def _read_destroy_world(self, answer: Any) -> None:
         """Reads an empty answer."""
+
+
+def _kind_in(status: Any) -> str:
+    """Returns the kind of a loss that a status reports; "" if it reports none."""
+    from google.protobuf.message import DecodeError
+    from google.rpc.error_details_pb2 import ErrorInfo
+
+    for detail in status.details:
+        if detail.Is(ErrorInfo.DESCRIPTOR):
+            try:
+                info = ErrorInfo.FromString(detail.value)
+            except DecodeError:  # another program's data
+                continue
+            if (info.reason, info.domain) == (_LOST_REASON, _DOMAIN):
+                kind = info.metadata.get("kind")
+                return kind if kind in KINDS else "raised"
+    return ""

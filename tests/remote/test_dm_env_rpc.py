@@ -374,7 +374,8 @@ def test_an_environment_that_raises_is_reported_and_starts_a_new_episode():
     ):
         join(connection, create(connection, crash_at=1))
         step_of(connection)
-        with pytest.raises(error.DmEnvRpcError, match="RuntimeError: CrashingEnv"):
+        lost = r"was lost \(raised\): RuntimeError: CrashingEnv"
+        with pytest.raises(error.DmEnvRpcError, match=lost):
             step_of(connection)
         assert STATES.RUNNING == step_of(connection).state
 
@@ -651,7 +652,7 @@ def test_the_client_fulfils_the_contract_of_environments(walks):
     check_environment(functools.partial(DmEnvRpcWrapper, walks.address, text_length=3))
 
 
-def test_a_crash_truncates_the_episode_and_the_next_one_begins():
+def test_a_crash_ends_the_episode_marked_and_the_next_one_begins():
     crash = {"crash_at": 3, "how": "SIGKILL"}
     with (
         serving("envkit.testing:CrashingEnv", arguments=crash, num_workers=1) as server,
@@ -660,6 +661,10 @@ def test_a_crash_truncates_the_episode_and_the_next_one_begins():
         steps = [env.step(0) for _ in range(5)]
     assert [0, 1, 1, 2, 0] == [int(step.step_type) for step in steps]
     assert 1.0 == steps[3].discount
+    (loss,) = env.losses()
+    assert "crashed" == loss.kind
+    assert "The environment was lost (crashed): worker 0" in str(loss.error)
+    assert not env.repaired
 
 
 def test_a_closing_server_truncates_the_episode_and_the_client_reconnects():
@@ -671,6 +676,7 @@ def test_a_closing_server_truncates_the_episode_and_the_client_reconnects():
     assert (True, 0.0, 1.0) == (bool(last.is_last()), last.reward, last.discount)
     expect_same(first.observation, last.observation)
     assert "the server is stopping" in env.get_info()["lost"]
+    assert "link_lost" == env.current_losses()[0].kind
     with serving("CartPole", port=port):
         assert env.step(0).is_first()
         env.close()
@@ -685,6 +691,7 @@ def test_a_server_killed_in_a_session_truncates_the_episode():
         server.process.wait(waiting.PATIENCE)
         assert env.step(0).is_last()
         assert env.get_info()["truncated"]
+        assert env.repaired
         env.close()
 
 
