@@ -147,8 +147,8 @@ class Handler(Protocol):
         client.
         """
 
-    def refusal(self, reason: str) -> bytes:
-        """Returns the bytes to send to a refused client."""
+    def refusal(self, error: Exception) -> bytes:
+        """Returns the bytes to send to a client that is refused with an error."""
 
 
 class ConnectionThreads:
@@ -247,10 +247,10 @@ class ConnectionThreads:
         except WrongSecretError as error:
             with self._admission.refusing(stranger.place, error) as seconds:
                 await_end(connection.sock, seconds)
-            connection.send_last(self._handler.refusal(str(error)))
+            connection.send_last(self._handler.refusal(error))
         except (OSError, ValueError) as error:
             self._refuse(connection, reason_of(error))
-            connection.send_last(self._handler.refusal(str(error)))
+            connection.send_last(self._handler.refusal(error))
         finally:
             self._admission.leave(stranger.place)
             connection.close()

@@ -193,9 +193,9 @@ class HealthServer:
         report = self._report()
         answer_http(connection, self._admission, b"", self._host, report)
 
-    def refusal(self, reason: str) -> bytes:
+    def refusal(self, error: Exception) -> bytes:
         """Returns the bytes to send to a refused client."""
-        return HealthAnswer(400, f"{reason}\n", reason).data()
+        return HealthAnswer(400, f"{error}\n", str(error)).data()
 
     def close(self) -> None:
         """Stops answering."""

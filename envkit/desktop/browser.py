@@ -234,9 +234,9 @@ class BrowserServer(Closable):
                 reason = "The environment has ended."
             _hang_up(connection, protocol, _GOING_AWAY, self._reason or reason)
 
-    def refusal(self, reason: str) -> bytes:
+    def refusal(self, error: Exception) -> bytes:
         """Returns the answer to a connection that sent no request."""
-        return HealthAnswer(400, f"{reason}\n", reason).data()
+        return HealthAnswer(400, f"{error}\n", str(error)).data()
 
     def _answer(
         self, connection: Connection, protocol: ServerProtocol, request: Request

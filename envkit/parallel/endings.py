@@ -82,7 +82,7 @@ class Ending:
         """What kind of `Loss` it is."""
         if self.timeout is not None:
             return "timed_out"
-        return "link_lost" if self.report.lost else "crashed"
+        return self.report.lost_kind if self.report.lost else "crashed"
 
     @property
     def _known_pid(self) -> int | None:

@@ -191,6 +191,7 @@ _READING = frozenset(
         "get_info",
         "get_state",
         "info_spec",
+        "losses",
         "observation_spec",
         "provenance",
         "render",
@@ -313,6 +314,7 @@ class ExitReport(NamedTuple):
         host: Its machine, if that may not be the pool's.
         lost: Why its link ended, if nothing is known about its process.
         remedy: What the user can do about it, if the backend knows.
+        lost_kind: What kind of `Loss` that is.
     """
 
     worker: int
@@ -324,6 +326,7 @@ class ExitReport(NamedTuple):
     host: str = ""
     lost: str = ""
     remedy: str = ""
+    lost_kind: str = "link_lost"
 
     @classmethod
     def of_status(

@@ -52,6 +52,7 @@ from envkit.remote.client_connection import (
 )
 from envkit.remote.plain_values import (
     ProtocolError,
+    losses_from_plain,
     plan_to_plain,
     specs_from_plain,
     specs_hash,
@@ -388,7 +389,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             how = "refused" if message.is_refusal else "ended"
             # The sentence continues after the reason.
             reason = escaped(message.reason).removesuffix(".")
-            self._end(known, f"was {how} by its server: {reason}")
+            self._end(known, f"was {how} by its server: {reason}", kind=message.kind)
         elif isinstance(message, RaisedMessage):
             rows = [known.first + row for row in message.rows]
             self._inbox.queue_raised(rows, message.failure)
@@ -443,7 +444,9 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
                 # The pool appends what the session was doing.
                 cause = str(error).partition(". ")[0].removesuffix(".")
                 text = f"lost its link ({why}), and could not resume it: {cause}"
-                self._report(lambda: self._end(known, text, _remedy_for(address)))
+                kind = error.kind if isinstance(error, RefusedError) else ""
+                remedy = "" if kind else _remedy_for(address)
+                self._report(lambda: self._end(known, text, remedy, kind))
                 return
             self._report(lambda: self._resume_link(known, sock))
 
@@ -468,8 +471,10 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             self._send_message(known, question)
         self._ask(known, None)
 
-    def _end(self, known: _WorkerSession, why: str, remedy: str = "") -> None:
-        """Queues the end of a session."""
+    def _end(
+        self, known: _WorkerSession, why: str, remedy: str = "", kind: str = ""
+    ) -> None:
+        """Queues the end of a session; `kind` is what the server says of it."""
         if self._workers.get(known.worker) is not known:
             return
         known.resident = self._held(known)
@@ -480,6 +485,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             host=known.host,
             lost=why,
             remedy=remedy,
+            lost_kind=kind or "link_lost",
         )
         self._drop(known)
         self._inbox.queue.append(Exited(known.worker, report))
@@ -522,6 +528,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
                 frame = known.conversation.send(question)
                 self._send(known, [*known.row_frames.numbers_frame(), *frame])
             known.question, known.asked = question, len(request.envs)
+            known.asks_losses = name == "losses"
 
     def _handle_reply(self, known: _WorkerSession, reply: ReplyMessage) -> None:
         question = known.question
@@ -529,7 +536,13 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
             return  # asked before Ctrl-C, for example
         if len(reply.values) != known.asked:
             raise ProtocolError("its server sent a different number of answers.")
-        self._answer(known, reply.values)
+        values = reply.values
+        if known.asks_losses:
+            values = [
+                one if isinstance(one, RemoteFailure) else losses_from_plain(one)
+                for one in values
+            ]
+        self._answer(known, values)
 
     def _handle_pong(self, known: _WorkerSession, pong: PongMessage) -> None:
         question = known.question
@@ -589,7 +602,7 @@ class _WorkerSession(WorkerLife):
         self.conversation: ClientConversation
         # The unanswered question, and its number of environments.
         self.question: AskMessage | PingMessage | None = None
-        self.asked = 0
+        self.asked, self.asks_losses = 0, False
         self.asked_at = (0, 0)
 
 

@@ -40,7 +40,15 @@ _COUNTS = ("num_envs", "batch_size")
 
 
 class Refusal(EnvkitError, ValueError):
-    """A client's request is refused; the message is for the client."""
+    """A client's request is refused; the message is for the client.
+
+    Attributes:
+        kind: The kind of the `Loss`, if the client's environments are lost.
+    """
+
+    def __init__(self, message: str = "", *, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class ServeOptions(NamedTuple):

@@ -1,4 +1,4 @@
-"""Converts specs, values, failures, states and replay plans to plain data and back.
+"""Converts specs, values, failures, losses, states and plans to plain data and back.
 
 Data from a peer is checked before use: only the tags of plain values are read, only
 built-in exceptions are looked up as classes, and nothing is unpickled. Wrong data
@@ -16,10 +16,18 @@ from typing import Any
 import numpy as np
 
 from envkit._shared.text import escaped
-from envkit.errors import EnvkitError
+from envkit.errors import (
+    EnvironmentRaised,
+    EnvkitError,
+    WorkerCrashed,
+    WorkerError,
+    WorkerTimeout,
+)
+from envkit.losses import Loss
 from envkit.parallel.messages import RemoteFailure, ReplayPlan
 from envkit.parallel.slab_layout import SlabLayout
 from envkit.provenance import PlainDataError, dumped, from_plain, loaded, to_plain
+from envkit.remote.losses import KINDS
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.plain import plain_spec, spec_from_plain
@@ -30,8 +38,10 @@ __all__ = [
     "SignedStates",
     "check_layout",
     "failure_from_plain",
+    "losses_from_plain",
     "numbers_of",
     "plain_failure",
+    "plain_losses",
     "plain_specs",
     "plain_value",
     "plan_from_plain",
@@ -260,6 +270,47 @@ def failure_from_plain(data: Any, host: str) -> RemoteFailure:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ProtocolError("a failure must have its type and its message.") from error
+
+
+# The error of each kind of loss.
+_ERRORS: dict[str, type[WorkerError]] = {
+    **dict.fromkeys(KINDS, WorkerCrashed),
+    **dict.fromkeys(("raised", "reset_failed"), EnvironmentRaised),
+    "timed_out": WorkerTimeout,
+}
+
+
+def plain_losses(losses: Sequence[Loss], hide: Callable[[str], str]) -> list[Any]:
+    """Returns the losses of an environment as plain data.
+
+    Args:
+        losses: The losses.
+        hide: Removes secrets of the server from a text.
+    """
+    found = []
+    for loss in losses:
+        text = str(loss.error)
+        if not isinstance(loss.error, EnvkitError):
+            text = f"{type(loss.error).__name__}: {text}"
+        found.append([loss.row, loss.kind, hide(text)[:_MOST_TEXT]])
+    return found
+
+
+def losses_from_plain(data: Any) -> list[Loss]:
+    """Returns the losses that `plain_losses` wrote.
+
+    Raises:
+        ProtocolError: The data is something else.
+    """
+    try:
+        return [
+            Loss(int(row), kind, _ERRORS[kind](escaped(str(text))))
+            for row, kind, text in data
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolError(
+            "a loss must have its row, its kind and its error."
+        ) from error
 
 
 def numbers_of(data: Any, count: int) -> Any:

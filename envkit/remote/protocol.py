@@ -60,6 +60,7 @@ from envkit.distributed.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
 from envkit.provenance import dumped, envkit_version, loaded
+from envkit.remote.losses import KINDS
 from envkit.remote.offers import Refusal
 from envkit.remote.plain_values import (
     ProtocolError,
@@ -134,7 +135,13 @@ _MOST_REASON, _MOST_REFUSAL = 500, 2000
 
 
 class RefusedError(PeerError, ConnectionError):
-    """A server has refused a request; the message is the server's."""
+    """A server has refused a request; the message is the server's.
+
+    Attributes:
+        kind: The kind of the `Loss`, if the session to be resumed is lost.
+    """
+
+    kind: str = ""
 
 
 class TooLongError(EnvkitError, ValueError):
@@ -167,9 +174,14 @@ def frame_of(message: Mapping[str, Any], most: int = MOST_MESSAGE) -> list[bytes
     return [HEAD.pack(MESSAGE, 0, 0, 0, len(body)), body]
 
 
-def refusal_of(reason: str) -> bytes:
-    """Returns the frame that refuses a client at any point."""
-    return b"".join(frame_of({"refused": reason}))
+def refusal_of(reason: str, kind: str = "") -> bytes:
+    """Returns the frame that refuses a client at any point.
+
+    Args:
+        reason: The reason.
+        kind: The kind of the loss, if the client's session is lost.
+    """
+    return b"".join(frame_of(EndMessage(reason, is_refusal=True, kind=kind).plain()))
 
 
 def message_of(body: bytes | bytearray) -> dict[str, Any]:
@@ -394,8 +406,15 @@ class ClientHandshake(_HandshakeEnd):
 
 def _unrefused(message: dict[str, Any]) -> dict[str, Any]:
     if "refused" in message:
-        raise RefusedError(str(message["refused"])[:_MOST_REFUSAL])
+        error = RefusedError(str(message["refused"])[:_MOST_REFUSAL])
+        error.kind = _kind_in(message)
+        raise error
     return message
+
+
+def _kind_in(message: Mapping[str, Any]) -> str:
+    kind = message.get("kind")
+    return kind if isinstance(kind, str) and kind in KINDS else ""
 
 
 class ServerHandshake(_HandshakeEnd):
@@ -636,15 +655,18 @@ class EndMessage(NamedTuple):
     Attributes:
         reason: The reason.
         is_refusal: Whether it refuses a link instead.
+        kind: The kind of the loss, if the server knows how the session ended.
     """
 
     reason: str
     is_refusal: bool = False
+    kind: str = ""
 
     def plain(self) -> dict[str, Any]:
         """Returns the message."""
         name = "refused" if self.is_refusal else "end"
-        return {name: self.reason[:_MOST_REFUSAL]}
+        message = {name: self.reason[:_MOST_REFUSAL]}
+        return {**message, "kind": self.kind} if self.kind else message
 
 
 class RaisedMessage(NamedTuple):
@@ -886,7 +908,8 @@ class ClientConversation(Conversation):
         self._rows, self._host = rows, host
 
     def _read_refused(self, message: Mapping[str, Any]) -> EndMessage:
-        return EndMessage(f"{message['refused']!s:.{_MOST_REASON}}", is_refusal=True)
+        reason = f"{message['refused']!s:.{_MOST_REASON}}"
+        return EndMessage(reason, is_refusal=True, kind=_kind_in(message))
 
     def _read_raised(self, message: Mapping[str, Any]) -> RaisedMessage:
         rows = message["raised"]

@@ -189,11 +189,13 @@ class Server:
             connection.admit(holder)
             self._do(connection, handshake, asked)
         except Refusal as refusal:
-            raise Refusal(self._menu.hide(str(refusal))) from refusal
+            reason = self._menu.hide(str(refusal))
+            raise Refusal(reason, kind=refusal.kind) from refusal
 
-    def refusal(self, reason: str) -> bytes:
+    def refusal(self, error: Exception) -> bytes:
         """Returns the message for a refused client."""
-        return refusal_of(reason)
+        kind = error.kind if isinstance(error, Refusal) else ""
+        return refusal_of(str(error), kind)
 
     def _do(
         self, connection: Connection, handshake: ServerHandshake, asked: RequestReceived
@@ -305,7 +307,7 @@ class Server:
         if session is not None and session.ended:
             crash = session.end
         if crash:
-            raise Refusal(f"The session's process {crash}.")
+            raise Refusal(f"The session's process {crash}.", kind="crashed")
         if session is None or session.ended:
             raise Refusal(
                 "The server has no such session: it has ended, or the server has been "

@@ -45,6 +45,7 @@ from envkit.remote.plain_values import (
     ProtocolError,
     SignedStates,
     check_layout,
+    plain_losses,
     plain_specs,
     plan_from_plain,
     specs_hash,
@@ -593,9 +594,17 @@ class Session:
         except (ValueError, TypeError, KeyError, IndexError) as error:
             # The client's arguments may be wrong.
             raise ProtocolError(f"{request.method}(): {error}") from error
+        results: Sequence[Any] = reply.results
+        if _is_about_losses(request):
+            results = [
+                one
+                if isinstance(one, RemoteFailure)
+                else plain_losses(one, self._request.hide)
+                for one in results
+            ]
         return [
             self._without_secrets(value) if isinstance(value, RemoteFailure) else value
-            for value in reply.results
+            for value in results
         ]
 
     def _failures_of(self, request: Request, error: Exception) -> list[Any]:
@@ -614,7 +623,7 @@ class Session:
         return request._replace(arguments=tuple(plans))
 
     def _problem_with(self, request: Request) -> Exception | None:
-        if request.method in _METHODS:
+        if request.method in _METHODS or _is_about_losses(request):
             return None
         if request.method not in ("call", "access"):
             return NotImplementedError(
@@ -633,6 +642,13 @@ class Session:
             + (f"It allows {listed(allowed)}" if allowed else "It allows nothing")
             + " (envkit serve --allow-call NAME)."
         )
+
+
+def _is_about_losses(request: Request) -> bool:
+    """Returns True if a request asks what is lost inside environments."""
+    return request.method == "call" and all(
+        argument == ("losses", (), {}) for argument in request.arguments
+    )
 
 
 def _without_arguments(data: Any, names: frozenset[str]) -> Any:
