@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit._shared.arguments import checked_seconds
+from envkit._shared.own_losses import OwnLosses
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.display import Display
 from envkit.desktop.errors import DesktopError
@@ -105,7 +106,7 @@ def load(address: str, **options: Any) -> Desktop:
     return Desktop(display=f"vnc:{path}", **{"reset": None, **options})
 
 
-class Desktop(PyEnvironment):
+class Desktop(OwnLosses, PyEnvironment):
     """Turns a program on a screen into an environment, through its keys and pointer.
 
     The program runs whether or not the agent acts: `step` sends the events of the
@@ -116,6 +117,10 @@ class Desktop(PyEnvironment):
     truncated, and the next reset starts the program again. If an episode does not begin
     within `start_timeout`, or the program ends first, `reset` tries three times in all,
     then raises a `DesktopError` with the last lines that the program printed.
+
+    Such a truncation is an end that no program has reported. Unless the program has
+    ended by itself, with status 0, its reward is 0, `repaired` marks it, and `losses()`
+    has the kind: "crashed", "timed_out" after `patience`, or "link_lost".
 
     A small process, the supervisor, is the parent of the display and of the program.
     When this process ends, by whatever signal, it ends both and removes their files.
@@ -404,6 +409,7 @@ class Desktop(PyEnvironment):
     def _reset(self) -> TimeStep:
         self._check_open("reset")
         self._episode += 1
+        self._loss = None
         trouble = None
         for _ in range(_ATTEMPTS):
             self._display.restart()
@@ -533,11 +539,18 @@ class Desktop(PyEnvironment):
             return termination(observation, reward)
         if reported.truncated:
             return truncation(observation, reward)
-        trouble = self._display.trouble() or self._hang()
-        if trouble is not None:
-            _LOGGER.warning("episode %d was truncated: %s", self._episode, trouble)
-            return truncation(observation, reward)
-        return transition(observation, reward)
+        kind: str | None = None
+        if (trouble := self._display.trouble()) is not None:
+            kind = self._display.loss_kind()
+        elif (trouble := self._hang()) is not None:
+            kind = "timed_out"
+        if trouble is None:
+            return transition(observation, reward)
+        _LOGGER.warning("episode %d was truncated: %s", self._episode, trouble)
+        if kind is not None:
+            self._lose(kind, DesktopError(f"The desktop is lost: {trouble}."))
+            reward = 0.0
+        return truncation(observation, reward)
 
     def _hang(self) -> str | None:
         """Stops a program that hangs, and returns the reason; else `None`."""

@@ -215,6 +215,17 @@ class Display:
             return f"the X server {ended}"
         return self._lost
 
+    def loss_kind(self) -> str | None:
+        """Returns the kind of the `Loss` behind `trouble`.
+
+        It is `None` if the program has ended by itself, with status 0.
+        """
+        if self._program is not None:
+            ended = self._supervisor.ended(self._program)
+            if ended is not None:
+                return "crashed" if ended.status else None
+        return "link_lost" if self._server_end() is None else "crashed"
+
     def _server_end(self) -> ProgramEnd | None:
         """Returns how the local X server has ended; `None` if it has not."""
         return self._supervisor.display_ended() if self._is_local else None

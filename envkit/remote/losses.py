@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from envkit._shared.own_losses import OwnLosses
 from envkit.adapters.foreign import ForeignEnvironment
 from envkit.errors import EnvironmentRaised, EnvkitError, WorkerCrashed, WorkerTimeout
 from envkit.extend import DirectRow
 from envkit.losses import Loss
-from envkit.types import Array
 
 __all__ = ["KINDS", "REPLACED", "EnvironmentLostError", "LosingClient", "loss_of"]
 
@@ -56,38 +54,8 @@ def loss_of(error: BaseException, kind: str) -> Loss:
     return Loss(0, kind, error)
 
 
-class LosingClient(ForeignEnvironment):
-    """Is the base class of clients that end an episode if its environment is lost.
-
-    A subclass calls `_lose` when it makes up a `LAST`, and sets `_loss` to `None` when
-    an episode begins.
-    """
-
-    _loss: Loss | None = None
-    _unasked_losses: tuple[Loss, ...] = ()
-
-    def _lose(self, kind: str, error: Exception) -> None:
-        """Records why the `LAST` that follows is made up."""
-        self._loss = Loss(0, kind, error)
-        self._unasked_losses = (*self._unasked_losses, self._loss)[-_MOST_KEPT:]
-
-    @property
-    def repaired(self) -> Array:
-        """Whether the last time step is a made-up `LAST`, as a mask."""
-        return np.array(self._loss is not None)
-
-    def current_losses(self) -> dict[int, Loss]:
-        """Returns the loss behind `repaired`, if it is set."""
-        return {} if self._loss is None else {0: self._loss}
-
-    def losses(self) -> list[Loss]:
-        """Returns the losses since the last call, the oldest first."""
-        losses, self._unasked_losses = list(self._unasked_losses), ()
-        return losses
+class LosingClient(OwnLosses, ForeignEnvironment):
+    """Is the base class of clients that end an episode if its environment is lost."""
 
     def _direct_row(self) -> DirectRow | None:
         return None  # it would not show that a `LAST` is made up
-
-
-# A program that never asks must not fill its memory with errors.
-_MOST_KEPT = 4096

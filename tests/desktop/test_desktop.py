@@ -249,6 +249,8 @@ def test_a_crashed_program_truncates_the_episode_and_is_restarted(
 
     assert 1.0 == float(last.discount)
     assert "episode 1 was truncated: the program was killed by SIGSEGV" in caplog.text
+    assert ["crashed"] == [loss.kind for loss in env.losses()]
+    assert not env.repaired
     assert first.is_first()
     assert is_running(pid_of(tmp_path, 2))
     assert env.step(NOTHING).is_mid()
@@ -267,6 +269,8 @@ def test_a_hung_program_truncates_the_episode_and_is_stopped(make, tmp_path):
     last = stepped_until(env, lambda one: one.is_last())
 
     assert 1.0 == float(last.discount)
+    assert env.repaired
+    assert "timed_out" == env.current_losses()[0].kind
     assert not is_running(program)
     assert env.step(NOTHING).is_first()
     assert is_running(pid_of(tmp_path, 2))
@@ -288,6 +292,7 @@ def test_a_lost_server_truncates_the_episode_and_reset_reconnects(make, game):
     port = game.server.address[1]
     game.server.close()
     last = stepped_until(env, lambda one: one.is_last())
+    assert "link_lost" == env.current_losses()[0].kind
     game.server = DesktopServer(SIZE, port=port)
     game.show(50)
     first = env.step(NOTHING)
