@@ -16,6 +16,11 @@ whose name ends in `Sync`, the environment waits: each press of the key `c` is a
 with the keys pressed before it. Episodes are numbered: `resetting` begins the next
 number, even after a client's reset. A client that asks again before it can know its new
 episode gets the same one.
+
+If the environment is lost in its process, its episode has no end: clients get a text
+and an info with the kind of the loss and the reason, and the next episode, as after
+another client's reset. They mark the old one with `env_status.artificial.done`. An
+environment that raises without a process ends the service with the reason.
 """
 
 from __future__ import annotations
@@ -42,7 +47,9 @@ from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, keysym
 from envkit.desktop.play_keys import KeyboardActions, encoding_of, play_name
 from envkit.desktop.server import DesktopServer
+from envkit.extend import may_lose
 from envkit.play.pointer import ActionNumbers
+from envkit.remote.losses import EnvironmentLostError
 from envkit.remote.offers import (
     Menu,
     Offer,
@@ -277,7 +284,11 @@ class Remote:
         return self._game.player.commit() if self._is_sync else None
 
     def _tick(self, action: NestedArray) -> None:
-        reward, discount, picture = self._game.step(action)
+        try:
+            reward, discount, picture = self._game.step(action)
+        except EnvironmentLostError as error:
+            self._interrupt(error)
+            return
         self.desktop.show(picture)
         self._send_seen()
         done = discount is not None
@@ -285,10 +296,22 @@ class Remote:
         number = self._episodes.number
         self.rewarder.broadcast(Reward(number, reward, done, info))
         if done:
-            self._episodes.reset()
-            self._describe()
-            self.desktop.show(self._game.reset())
-            self._run_episode()
+            self._begin_next()
+
+    def _interrupt(self, lost: EnvironmentLostError) -> None:
+        """Tells clients that the episode is lost, and begins the next one."""
+        number, reason = self._episodes.number, self._menu.hide(str(lost))
+        info = {"loss": lost.loss.kind, "error": reason}
+        self.rewarder.broadcast(Text(number, reason))
+        # Infos travel with rewards; this one neither rewards nor ends anything.
+        self.rewarder.broadcast(Reward(number, 0.0, False, info))
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        self._episodes.reset()
+        self._describe()
+        self.desktop.show(self._game.reset())
+        self._run_episode()
 
     def _send_seen(self) -> None:
         """Sends the observation if it is a few numbers, and the environment's texts."""
@@ -482,6 +505,7 @@ class _ServedGame:
         self.texts: list[str] = []
         self._standing: list[str] = []
         self._infos = InfoReader(self._env)
+        self._may_lose = may_lose(self._env)
         self.is_stamped = False
         self._shown: Array = np.zeros((1, 1, 3), np.uint8)
         metadata = getattr(self._env, "metadata", None)
@@ -499,8 +523,15 @@ class _ServedGame:
         return self._picture(time_step.observation)
 
     def step(self, action: NestedArray) -> tuple[float, float | None, Array]:
-        """Steps; returns the reward, the discount if it is an end, and a picture."""
+        """Steps; returns the reward, the discount if it is an end, and a picture.
+
+        Raises:
+            EnvironmentLostError: The environment was lost, and has been replaced.
+        """
         time_step = self._env.step(action)
+        if self._may_lose and np.all(time_step.is_last()):
+            for loss in self._env.current_losses().values():
+                raise EnvironmentLostError(loss)
         reward = float(agent_rewards(time_step.reward).sum())
         reward = reward if math.isfinite(reward) else 0.0
         discount = None
@@ -508,16 +539,7 @@ class _ServedGame:
             discount = max(
                 float(np.max(leaf)) for leaf in nest.flatten(time_step.discount)
             )
-        try:
-            picture = self._picture(time_step.observation)
-        except Exception:
-            # A crashed environment has been replaced by a new one, which has no picture
-            # before its first episode.
-            if discount is None:
-                raise
-            _log.debug("the episode's end has no picture", exc_info=True)
-            picture = self.stamped_again()
-        return reward, discount, picture
+        return reward, discount, self._picture(time_step.observation)
 
     def close(self) -> None:
         self._env.close()

@@ -11,6 +11,7 @@ each connection; one lock protects all rows.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import logging
@@ -34,6 +35,7 @@ from envkit.desktop.errors import DesktopError
 from envkit.desktop.screen_thread import ScreenThread
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.extend import counted, describe, listed
+from envkit.losses import Loss
 from envkit.remote.rewarder import (
     USUAL_PASSWORD,
     USUAL_PORTS,
@@ -152,8 +154,10 @@ class UniverseRemotes(AsyncEnvironment):
 
     `universe_view(env)` presents them with Universe's lists. An observation is
     `{"vision": uint8[height, width, 3]}`; texts and timing are in `get_info`, under
-    Universe's names. If a row's connection is lost, its episode ends with a truncating
-    `LAST`, and the row reconnects for the next one.
+    Universe's names. If a row's connection or its environment is lost, or the remote
+    begins another episode without reporting the end of the row's, the episode ends with
+    a truncating `LAST`, marked in `repaired`; `losses()` has the kind and the error.
+    The row reconnects for the next episode, and sends no event twice.
 
     Without `keys` and `actions`, an action is a list of events as in Universe:
     `[("KeyEvent", "left", True), ("PointerEvent", 10, 20, 1)]`. Joystick events such as
@@ -219,6 +223,7 @@ class UniverseRemotes(AsyncEnvironment):
         self._rows = [
             _RemoteRow(self, number) for number in range(len(self._addresses))
         ]
+        self._unasked_losses: collections.deque[Loss] = collections.deque(maxlen=4096)
         # Rows that owe an answer, in the order of their requests.
         self._owing: dict[int, None] = {}
         try:
@@ -247,6 +252,29 @@ class UniverseRemotes(AsyncEnvironment):
     def num_envs(self) -> int:
         """The number of remotes."""
         return len(self._rows)
+
+    @property
+    def repaired(self) -> Array:
+        """A mask of the rows whose last time step is a made-up `LAST`."""
+        return np.array([row.loss is not None for row in self._rows])
+
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind each row of `repaired`, by row."""
+        losses = [(row.number, row.loss) for row in self._rows]
+        return {number: loss for number, loss in losses if loss is not None}
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, the oldest first."""
+        with self._changed:
+            losses = list(self._unasked_losses)
+            self._unasked_losses.clear()
+        return losses
+
+    def _add_loss(self, row: int, kind: str, reason: object) -> Loss:
+        text = f"The remote {self._addresses[row]} was lost: {reason}"
+        loss = Loss(row, kind, WorkerError(text, envs=[row]))
+        self._unasked_losses.append(loss)
+        return loss
 
     def observation_spec(self) -> NestedSpec:
         """Returns the spec of the picture, under `"vision"`."""
@@ -463,6 +491,8 @@ class _RemoteRow:
         self._is_first = False
         self.due: float | None = None
         self.failure: Exception | None = None
+        # What the last time step returned stands for, if it is a made-up `LAST`.
+        self.loss: Loss | None = None
         self.info: dict[str, Any] = {}
         self.finished_at = 0.0
         self._episodes = RemoteEpisodes()
@@ -572,6 +602,7 @@ class _RemoteRow:
         vnc = {"updates.n": self._updates, "updates.pixels": pixels}
         self._updates = 0
         self.info = {"universe": status, "vnc": vnc}
+        self.loss = None
         if was_first:
             return TimeStep(_FIRST, 0.0, 1.0, picture)
         lost, is_over = self._lost, events.done
@@ -580,11 +611,15 @@ class _RemoteRow:
         self.plays = False
         status["env_status.env_state"] = "resetting"
         status["env_status.complete.episode_id"] = str(episode)
-        if not is_over:
-            # The rest of the episode is lost; the next one begins after reconnecting.
-            status["error"] = str(lost)
-            return TimeStep(_LAST, events.reward, 1.0, picture)
-        return TimeStep(_LAST, events.reward, events.discount, picture)
+        if is_over and not events.is_artificial:
+            return TimeStep(_LAST, events.reward, events.discount, picture)
+        kind, reason = "link_lost", str(lost)
+        if is_over:
+            kind, reason = events.loss
+        status["error"] = reason
+        self.loss = self._env._add_loss(self.number, kind, reason)
+        self.info.update(repaired=True, loss=self.loss)
+        return TimeStep(_LAST, 0.0, 1.0, picture)
 
     def dial(self) -> None:
         """Connects in a thread, unless a thread is connecting already."""
@@ -752,9 +787,11 @@ class _RemoteRow:
         if self._lost is None and not self._env._closed:
             self._lost = error
             self._losses += 1
-            is_useless = self._losses > _MOST_LOSSES or isinstance(
-                error, ResetRefusedError
-            )
+            is_refused = isinstance(error, ResetRefusedError)
+            is_useless = self._losses > _MOST_LOSSES or is_refused
+            if self._begins:
+                kind = "reset_failed" if is_refused else "link_lost"
+                self._env._add_loss(self.number, kind, error)
             if self._begins and is_useless:
                 self.failure, self._begins = error, False
             elif self._begins:

@@ -41,6 +41,7 @@ import math
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
+from envkit.remote.losses import KINDS
 from envkit.remote.rewarder import (
     Describe,
     ErrorReply,
@@ -112,6 +113,7 @@ class EpisodeEvents:
         count: The number of rewards.
         done: Whether the episode is over.
         discount: The discount of its end.
+        is_artificial: Whether the remote has not reported that end.
         state: The rewarder's last report: "running" or "resetting".
         info: The infos sent with rewards, under Universe's names.
     """
@@ -120,6 +122,7 @@ class EpisodeEvents:
         """Starts empty."""
         self.reward, self.count = 0.0, 0
         self.state, self.done, self.discount = state, done, 0.0
+        self.is_artificial = False
         self.info: dict[str, Any] = {}
         self._texts: collections.deque[tuple[int, Any]] = collections.deque()
         self._length = 0
@@ -159,6 +162,20 @@ class EpisodeEvents:
                 info["reward_buffer.done_time"] = received.at
             while len(info) > _MOST_INFOS:
                 del info[next(iter(info))]
+
+    def interrupt(self) -> None:
+        """Ends the episode without a report of the remote."""
+        self.end(1.0)
+        self.is_artificial = True
+        self.info["env_status.artificial.done"] = True
+
+    @property
+    def loss(self) -> tuple[str, str]:
+        """The kind of the loss behind an artificial end, and the reason."""
+        kind, reason = self.info.get("loss"), self.info.get("error")
+        if isinstance(kind, str) and kind in KINDS:
+            return kind, str(reason)
+        return "link_lost", "it has begun another episode without ending this one"
 
     def end(self, discount: float) -> None:
         """Ends the episode."""
@@ -293,8 +310,7 @@ class RemoteEpisodes:
         events = self._events[self.episode]
         if not events.done and self.newest > self.episode:
             # The remote did not report its end, so it was interrupted.
-            events.end(1.0)
-            events.info["env_status.artificial.done"] = True
+            events.interrupt()
         if events.done:
             self._go(Happening.END)
 

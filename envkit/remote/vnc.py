@@ -19,6 +19,7 @@ from envkit._shared.secret_files import DRAW
 from envkit.desktop.browser import BrowserServer
 from envkit.desktop.human import Person
 from envkit.errors import ClosedError, MissingDependencyError
+from envkit.extend import may_lose
 from envkit.remote.offers import (
     Menu,
     Offer,
@@ -197,6 +198,7 @@ class PlayedEnv:
         """Makes the environment, begins an episode, and listens."""
         self.name = offer.name
         self._env: Any = offer.make_drawing()
+        self._may_lose = may_lose(self._env)
         self._failure: str | None = None
         try:
             self.person = Person(
@@ -267,5 +269,9 @@ class PlayedEnv:
             if not time_step.is_first():
                 earned += float(agent_rewards(time_step.reward).sum())
             if time_step.is_last():
-                self.person.rename(f"{self.name}: episode {episode}, return {earned:g}")
+                end = f"return {earned:g}"
+                if self._may_lose:
+                    for loss in self._env.current_losses().values():
+                        end = f"lost ({loss.kind})"
+                self.person.rename(f"{self.name}: episode {episode}, {end}")
                 episode += 1

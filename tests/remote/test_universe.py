@@ -770,14 +770,45 @@ def test_an_environment_that_crashes_in_its_process_is_replaced():
             client.reset()
             client.described("running")
             screen.key("space", True)
-            last = client.until(
-                lambda it: it.method == "v0.env.reward" and it.body["done"]
+            told = client.until(
+                lambda it: it.method == "v0.env.reward" and "loss" in it.body["info"]
             )
-            assert 1.0 == last.body["info"]["discount"]
-            client.described("running")
+            assert (0.0, False) == (told.body["reward"], told.body["done"])
+            assert "crashed" == told.body["info"]["loss"]
+            assert "was killed by SIGABRT" in told.body["info"]["error"]
+            texts = [
+                it.body["text"] for it in client.seen if it.method == "v0.env.text"
+            ]
+            assert told.body["info"]["error"] in texts
+            running = client.described("running")
+            lost, number = (int(it.headers["episode_id"]) for it in (told, running))
+            assert lost < number
+            assert not any(
+                it.body["done"] for it in client.seen if it.method == "v0.env.reward"
+            )
             screen.key("space", False)
             screen.key("Left", True)
             client.reward(LEFT)
+    finally:
+        remote.close("the test is over")
+
+
+def test_envkits_client_marks_an_environment_that_its_server_has_lost():
+    offer = Offer("Pad=tests.remote.pad:Crashing", num_workers=1)
+    remote = universe.serve(Menu([offer]), ServeOptions(port=0, password=None))
+    try:
+        with joined(remote) as env:
+            begun(env)
+            fire = [("KeyEvent", "space", True)]
+            last = play(env, fire, lambda it: it.is_last()[0])
+            assert (0.0, 1.0) == (last.reward[0], last.discount[0])
+            assert env.repaired.tolist() == [True]
+            (loss,) = env.losses()
+            assert (0, "crashed") == (loss.row, loss.kind)
+            assert "was killed by SIGABRT" in str(loss.error)
+            first = play(env, [], lambda it: True)
+            assert first.is_first()[0]
+            assert env.repaired.tolist() == [False]
     finally:
         remote.close("the test is over")
 
@@ -1002,7 +1033,12 @@ def test_a_killed_server_ends_the_episode_and_the_next_server_continues():
         last = play(env, [], lambda it: it.is_last()[0])
         assert [1.0] == last.discount.tolist()
         # Its desktop and its rewarder are lost: either may be noticed first.
-        error = env.get_info()[0]["universe"]["error"]
+        assert env.repaired.tolist() == [True]
+        assert "link_lost" == env.current_losses()[0].kind
+        assert last.reward.tolist() == [0.0]
+        info = env.get_info()[0]
+        assert (True, "link_lost") == (info["repaired"], info["loss"].kind)
+        error = info["universe"]["error"]
         assert "is lost: killed" in error or "closed by the other end" in error
 
         env.send([[]], [0])
