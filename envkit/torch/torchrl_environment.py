@@ -1,7 +1,7 @@
 """Converts an environment to TorchRL: `as_torchrl`.
 
 TorchRL resets rows itself, by a mask, so batches use `AutoReset.DISABLED`. A `LAST` and
-its discount become TorchRL's three flags.
+its discount become TorchRL's three flags, and the mask of made-up ends `"repaired"`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ except ModuleNotFoundError as error:
 __all__ = ["TorchRLEnvironment", "as_torchrl"]
 
 # The keys that TorchRL stores beside observations, in the same dictionary.
-_TAKEN = {"action", "reward", "done", "terminated", "truncated", "next", "_reset"}
+_TAKEN = {
+    *("action", "reward", "done", "terminated", "truncated", "next", "_reset"),
+    "repaired",
+}
 _MASKS = ("action_mask", "mask")
 
 
@@ -58,6 +61,10 @@ def as_torchrl(env: Any, device: Any = None) -> TorchRLEnvironment:
     `"observation"`; parts of a nested action are below `"action"`. A part of the
     observation called `action_mask` or `mask`, which marks the legal choices of the
     action, becomes a mask of booleans, and random actions obey it.
+
+    `("next", "repaired")` is true where an environment was lost: its last transition
+    is made up, and ends truncated. Replay buffers are given the others, as in
+    `buffer.extend(batch[~batch["next", "repaired"].squeeze(-1)])`.
 
     Args:
         env: An environment, a constructor, a name that `envkit.make` takes, or a
@@ -124,7 +131,9 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             spec.observation, Mapping
         )
         self._find_mask(observation)
+        flag = Categorical(2, shape=(*rows, 1), dtype=torch.bool, device=self.device)
         self.observation_spec = self._composite(observation, self._observed)
+        self.observation_spec["repaired"] = flag.clone()
         action = _by_key(spec_of_action := self.source.action_spec(), "action")
         self._is_nested_action = nest.is_nested(spec_of_action)
         if self._is_nested_action:
@@ -137,7 +146,6 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
         self.reward_spec = Unbounded(
             (*rows, *width), dtype=tensor_dtype(reward.dtype), device=self.device
         )
-        flag = Categorical(2, shape=(*rows, 1), dtype=torch.bool, device=self.device)
         self.done_spec = Composite(
             {name: flag.clone() for name in ("done", *FLAGS)},
             shape=rows,
@@ -232,10 +240,9 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             else:
                 leaf = leaf[place]
             told.set(key, leaf)
-        done, terminated, truncated = self._ends(time_step)
-        told.set("done", done[place].unsqueeze(-1))
-        told.set("terminated", terminated[place].unsqueeze(-1))
-        told.set("truncated", truncated[place].unsqueeze(-1))
+        flags = zip(("done", *FLAGS, "repaired"), self._ends(time_step), strict=True)
+        for name, flag in flags:
+            told.set(name, flag[place].unsqueeze(-1))
         if not is_reset:
             reward = time_step.reward[place]
             told.set(
@@ -244,7 +251,8 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             )
         return told
 
-    def _ends(self, time_step: TimeStep) -> tuple[Any, Any, Any]:
+    def _ends(self, time_step: TimeStep) -> tuple[Any, Any, Any, Any]:
+        """Returns whether rows are done, terminated, truncated and repaired."""
         done = time_step.is_last()
         discount = time_step.discount
         is_over = nest.first_leaf(discount) == 0
@@ -252,13 +260,19 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             is_over = is_over.flatten(1).all(1)
         terminated = done & is_over
         truncated = done & ~is_over
-        if self._flags and bool(done.any()):
+        repaired = torch.zeros_like(done)
+        if not bool(done.any()):
+            return done, terminated, truncated, repaired
+        repaired |= done & self.source.repaired
+        # A lost environment has no info.
+        if self._flags and bool((done & ~repaired).any()):
             info = self.source.pyenv.get_info()
             terminated, truncated = (
                 done & torch.from_numpy(np.asarray(info[name], bool)).to(self.device)
                 for name in FLAGS
             )
-        return done, terminated, truncated
+        # Nothing is known of a lost environment but that its episode is cut short.
+        return done, terminated & ~repaired, truncated | repaired, repaired
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is not None:

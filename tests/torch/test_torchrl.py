@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import envkit
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
 from envkit.errors import SpecError
-from envkit.testing import CountingEnv, NestedCountingEnv
+from envkit.testing import CountingEnv, CrashingEnv, NestedCountingEnv
 from envkit.wrappers import EpisodeLimit, TimeLimit
 from tests.torch.torch_games import TERMINATED, TRUNCATED, Episode, Episodes
 
@@ -21,6 +22,7 @@ pytest.importorskip("torchrl", reason="torchrl is not installed")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.collectors import Collector
+    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
     from torchrl.envs import ActionMask, ParallelEnv, TransformedEnv
     from torchrl.envs.utils import check_env_specs
 
@@ -218,6 +220,104 @@ def test_torchrls_processes_run_the_environment():
     assert (2, 20) == tuple(rollout.shape)
     assert rollout["next", "done"].any()
     env.close()
+
+
+def pool_with_losses():
+    """A pool whose first row is lost in its third step, again and again."""
+    make = functools.partial(CrashingEnv, crash_at=3, how="exit")
+    return envkit.ParallelPyEnvironment(
+        [make, functools.partial(CountingEnv, 4)],
+        num_workers=2,
+        on_worker_failure=envkit.RestartPolicy(max_restarts=99, backoff=0),
+    )
+
+
+def test_a_lost_row_is_repaired_and_truncated():
+    env = as_torchrl(pool_with_losses())
+    check_env_specs(env)
+    env.reset()
+    rollout = env.rollout(6, break_when_any_done=False)
+    ends = {
+        name: rollout["next", name][..., 0]
+        for name in ("done", "terminated", "truncated", "repaired")
+    }
+    env.close()
+
+    assert ends["repaired"][0].any()
+    assert not ends["repaired"][1].any()
+    lost = ends["repaired"][0]
+    assert lost.equal(ends["truncated"][0])
+    assert lost.equal(ends["done"][0])
+    assert not ends["terminated"][0].any()
+    assert ends["done"][1].equal(ends["terminated"][1])
+    assert not rollout["repaired"].any()
+
+
+def test_the_flags_of_a_lost_row_do_not_come_from_its_info():
+    class Flagged(CrashingEnv):
+        def info_spec(self):
+            return {
+                name: ArraySpec((), np.bool_) for name in ("terminated", "truncated")
+            }
+
+        def get_info(self):
+            over = np.bool_(self._current_step >= 10)
+            return {"terminated": over, "truncated": np.bool_(False)}
+
+    pool = envkit.ParallelPyEnvironment(
+        [functools.partial(Flagged, crash_at=2, how="exit")] * 2,
+        num_workers=2,
+        on_worker_failure=envkit.RestartPolicy(max_restarts=9, backoff=0),
+    )
+    env = as_torchrl(pool)
+    last = env.rollout(2)[..., -1]["next"]
+    env.close()
+
+    assert last["repaired"].all()
+    assert last["truncated"].all()
+    assert not last["terminated"].any()
+
+
+def without_lost(batch):
+    return batch[~batch["next", "repaired"].squeeze(-1)]
+
+
+def moves(batch):
+    """Returns by how much each transition of a counting environment counted."""
+    return (batch["next", "observation"] - batch["observation"]).unique().tolist()
+
+
+def test_a_replay_buffer_is_given_no_lost_transition():
+    collector = Collector(
+        as_torchrl(pool_with_losses()), None, frames_per_batch=20, total_frames=60
+    )
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=10)
+    lost = 0
+    for batch in collector:
+        lost += int(batch["next", "repaired"].sum())
+        assert moves(batch[batch["next", "repaired"].squeeze(-1)]) in ([0], [])
+        buffer.extend(without_lost(batch))
+    collector.shutdown()
+
+    assert lost
+    assert len(buffer) == 60 - lost
+    assert moves(buffer[:]) == [1]
+    assert not buffer.sample()["next", "repaired"].any()
+
+
+def test_a_collector_leaves_lost_transitions_out():
+    collector = Collector(
+        as_torchrl(pool_with_losses()),
+        None,
+        frames_per_batch=20,
+        total_frames=40,
+        postproc=without_lost,
+    )
+    batches = [batch.clone() for batch in collector]
+    collector.shutdown()
+
+    assert all(moves(batch) == [1] for batch in batches)
+    assert sum(map(len, batches)) < 40
 
 
 def test_values_that_torchrl_cannot_hold_are_refused(message_of):
