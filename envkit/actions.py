@@ -22,7 +22,8 @@ __all__ = [
 ]
 
 _UNMOVED = "None of the environments has moved."
-# The kinds of dtype accepted for each expected kind: those that lose nothing.
+# The kinds of dtype accepted for each expected kind, because converting them loses
+# nothing.
 ACCEPTED_KINDS: dict[str, str] = {
     "b": "b",
     **dict.fromkeys("iu", "biu"),
@@ -60,7 +61,7 @@ class ActionRows:
         ignored: Array | None = None,
         bounds: bool = True,
     ) -> list[Array]:
-        """Returns one array per leaf, or raises before anything has moved.
+        """Returns one array per leaf; raises before any environment has stepped.
 
         The arrays may be the caller's own.
 
@@ -125,7 +126,7 @@ class ActionRows:
         count: int,
         ignored: Array | None,
     ) -> None:
-        """Raises for integers out of bounds, and for those that the dtype cannot hold.
+        """Raises for integers out of bounds, and for integers too large for the dtype.
 
         Floats may exceed their bounds: many policies do that on purpose, and
         environments clip.
@@ -213,9 +214,9 @@ class OwnActionRows(ActionRows):
         ignored: Array | None = None,
         bounds: bool = True,
     ) -> list[Array]:
-        """Returns one array per leaf, or raises before anything has moved.
+        """Returns one array per leaf; raises before any environment has stepped.
 
-        The arguments are those of `ActionRows.columns`.
+        Takes the same arguments as `ActionRows.columns`.
         """
         columns = super().columns(action, rows=rows, ignored=ignored, bounds=bounds)
         if not bounds:
@@ -318,7 +319,7 @@ def _loses(column: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def _is_cut_off(column: Array, dtype: np.dtype[Any]) -> bool:
-    """Returns True if a text is too long for its dtype and would lose its end."""
+    """Returns True if a dtype would cut off the end of a text."""
     if dtype.itemsize == 0 or column.dtype.itemsize <= dtype.itemsize:
         return False
     width = dtype.itemsize // (4 if dtype.kind == "U" else 1)

@@ -54,7 +54,7 @@ class WrapperState(NamedTuple):
 
 
 class WrapperInternals(Internals):
-    """How envkit treats an environment that has another one inside."""
+    """envkit's internals of an environment that has another one inside."""
 
     wraps = True
 
@@ -92,13 +92,13 @@ class WrapperInternals(Internals):
             hand_options(env._env, options, rows)
 
     def check_resets_rows(self, env: Any) -> None:
-        """Refuses a batch whose rows cannot begin one by one; for constructors."""
+        """Refuses a batch whose rows cannot be reset one by one; for constructors."""
         if env.batched and not _says(env._env, "resets_rows"):
             ability = "begin episodes in some rows alone"
             _refuse_batch(env, ability, "_reset_rows(mask)")
 
     def check_holds_rows(self, env: Any) -> None:
-        """Refuses a batch whose rows cannot wait for others; for constructors."""
+        """Refuses a batch whose rows cannot be held; for constructors."""
         if env.batched and not _says(env._env, "holds_rows"):
             ability = "leave rows where they are while others step"
             _refuse_batch(env, ability, "_step_rows(action, stepping, beginning)")
@@ -113,12 +113,12 @@ class WrapperInternals(Internals):
         return {name: getattr(env, name) for name in env._kept}
 
     def restore(self, env: Any, saved: Any) -> None:
-        """Gives the wrapper what `save` returned; the object is the wrapper's."""
+        """Restores what `save` returned; the object then belongs to the wrapper."""
         for name in env._kept:
             setattr(env, name, saved[name])
 
     def fits(self, env: Any, saved: Any) -> bool:
-        """Returns True if `save` returned it for a wrapper with these arguments."""
+        """Returns True if a wrapper with these arguments returned it from `save`."""
         return True
 
 
@@ -409,7 +409,7 @@ def _text_of(env: Any) -> str:
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
-    """Sets an attribute of an environment, in whichever of its wrappers it is.
+    """Sets an attribute on whichever layer of an environment has it.
 
     A new attribute is set in the outermost wrapper.
 
@@ -446,7 +446,7 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
 
 
 def rows_in_wrapper(env: Any, wrapper_class: type) -> list[bool]:
-    """Tells for each row of an environment whether it has a wrapper of a class.
+    """Returns, for each row of an environment, whether it has a wrapper of a class.
 
     Example:
         >>> from envkit import BatchedPyEnvironment
@@ -528,7 +528,7 @@ def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
 
 
 def rendered(env: Any, mode: str) -> Any:
-    """Renders an environment, with one kind of error for unknown modes.
+    """Renders an environment, with the same error everywhere for unknown modes.
 
     Raises:
         NotImplementedError: The environment does not render in this mode. The message

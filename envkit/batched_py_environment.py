@@ -275,7 +275,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         return self._for_each("get_state", lambda env, _: env.get_state())
 
     def set_state(self, state: Sequence[Any]) -> None:
-        """Restores the result of `get_state`, or changes nothing at all."""
+        """Restores the result of `get_state`, or changes nothing."""
         self._check_open("set_state")
         if not isinstance(state, Sequence) or len(state) != len(self._envs):
             raise ValueError(
@@ -420,7 +420,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         ]
 
     def _look_at(self, call: str, time_steps: list[TimeStep]) -> None:
-        """Checks everything that environments have returned, once per call."""
+        """Checks everything that environments returned, once per call."""
         for row, time_step in enumerate(time_steps):
             self._explain_misfit(row, time_step)
         self._calls_to_look_at = tuple(

@@ -1,4 +1,4 @@
-"""Batches: the part of `PyEnvironment` for rows, and moving some of them."""
+"""Batches: the row methods of `PyEnvironment`, and moving some of the rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
 class MaskedRows(abc.ABC):
-    """The part of `PyEnvironment` for batches.
+    """The part of `PyEnvironment` that only batches use.
 
     A batch that can reset some of its rows overrides `_reset_rows`, and one that can
     step some of its rows overrides `_step_rows`.
@@ -122,7 +122,7 @@ class MaskedRows(abc.ABC):
         This is `step(action, stepping)` and `reset(beginning)` in one call.
 
         Args:
-            action: A batch of actions; those of rows that don't step are ignored.
+            action: A batch of actions; rows that don't step ignore theirs.
             stepping: The mask of the rows that step. Ended rows among them begin the
                 next episode, as in every step.
             beginning: The mask of the rows that begin an episode in any case.
@@ -156,7 +156,7 @@ class MaskedRows(abc.ABC):
         """Steps some rows, begins an episode in others, and holds the rest.
 
         Args:
-            action: A batch of actions, of which those of stepping rows are used.
+            action: A batch of actions; only stepping rows use theirs.
             stepping: The mask of the rows that step: some, but not all.
             beginning: The mask of the rows that begin an episode; they don't step.
 

@@ -167,7 +167,7 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     @property
     def resetting(self) -> Array:
-        """A mask of the rows whose next episode has yet to begin."""
+        """A mask of the rows whose next episode has not begun yet."""
         return self._beginning | self._to_reset
 
     def seed(self, seed: Seed) -> Any:
@@ -265,7 +265,7 @@ class Blocking(InnerSpecs, PyEnvironment):
 
     def _reset(self, options: Any = None) -> TimeStep:
         self._check_open("reset")
-        # Outstanding answers belong to the episodes that are given up here.
+        # Outstanding answers belong to the episodes that are abandoned here.
         self._begin(np.ones(self._rows, bool), options)
         return self._complete("reset")
 
@@ -389,7 +389,7 @@ class Blocking(InnerSpecs, PyEnvironment):
             raise
 
     def _complete(self, call: str) -> TimeStep:
-        """Waits for outstanding answers, and for resets that had to wait for them."""
+        """Waits for outstanding answers, then for the resets queued behind them."""
         deadline = None if self._timeout is None else self._now() + self._timeout
         new = np.zeros(self._rows, bool)
         self._collect(call, deadline, new)
@@ -482,7 +482,7 @@ class Blocking(InnerSpecs, PyEnvironment):
             raise
         rows = self._place(batch, timeout)
         self._beginning[rows] = False
-        # Rows that are to be reset have given this episode up.
+        # Rows that will be reset have abandoned this episode.
         new[rows] = ~self._to_reset[rows]
 
     def _place(self, batch: AsyncBatch, timeout: float | None) -> Array:

@@ -72,7 +72,7 @@ W = TypeVar("W", bound="WorkerError")
 
 
 class EnvkitError(Exception):
-    """Is the base class of envkit's own errors.
+    """The base class of envkit's own errors.
 
     Where Python already has the right class, such as `TypeError` for an argument of the
     wrong kind, envkit raises that.
@@ -147,7 +147,7 @@ class SpecMismatchError(EnvkitError, ValueError):
 
 
 class CallOrderError(EnvkitError, RuntimeError, ValueError):
-    """A call came before another that it needs, or while an answer is outstanding.
+    """A call was made too early, or while an answer is still outstanding.
 
     It is a `ValueError` too, because TF-Agents raises that from `current_time_step()`
     before the first `reset()`.

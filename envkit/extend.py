@@ -1,4 +1,4 @@
-"""Names that adapters, backends and other packages build on, besides the public ones.
+"""Names that adapters, backends and other packages build on, beyond the public ones.
 
 Packages below the wall import only public names and these from the contract and the
 engine. Each name is loaded when it is first used.

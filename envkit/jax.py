@@ -102,7 +102,7 @@ class JitEnvironment:
     def __init__(
         self, env: PyEnvironment, dtypes: Mapping[Any, Any] | None = None
     ) -> None:
-        """Wraps an environment; the arguments are those of `step_in_jit`."""
+        """Wraps an environment; takes the arguments of `step_in_jit`."""
         _check_environment(env)
         self.pyenv = env
         rows = env.batch_size if env.batched else None
@@ -211,7 +211,7 @@ class JitEnvironment:
         return self._time_steps.packed(leaves)
 
     def _finished(self, program: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a program to its end; raises the environment's error, if it had one."""
+        """Runs a program to its end; raises the environment's error, if any."""
         self._raised = None
         try:
             result = program(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""`Loss`, and what every environment reports about its lost rows."""
+"""`Loss`, and each environment's reports of lost rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
 
     class _hideable:  # it is used as `property` is
-        """A property that an attribute of the same name hides."""
+        """A property that an attribute of the same name replaces."""
 
         def __init__(self, compute: Callable[[Any], Any]) -> None:
             self._compute, self.__doc__ = compute, compute.__doc__
@@ -46,7 +46,7 @@ else:
 
 
 class LossReports:
-    """Reports what an environment has lost, as far as the environments inside it say.
+    """Reports what an environment has lost, as far as the inner environments report it.
 
     A loss that cuts an episode short shows as a `LAST` with reward 0, discount 1 and
     the observation before it. That `LAST` is made up: no environment has returned it.
@@ -68,7 +68,7 @@ class LossReports:
         return repaired
 
     def current_losses(self) -> dict[int, Loss]:
-        """Returns the loss behind each row of `repaired`, by row."""
+        """Returns, by row, the loss behind each row of `repaired`."""
         found = (
             _at(place, inner.current_losses().values())
             for place, inner in _inside(self)
@@ -123,7 +123,7 @@ def _inside(env: Any) -> list[tuple[Any, Any]]:
 
 
 def _at(place: Any, losses: Iterable[Loss]) -> Iterable[Loss]:
-    """Gives losses the row that their environment has in a batch."""
+    """Gives losses the row numbers of the whole batch."""
     if place is ...:
         return losses
     return [loss._replace(row=place) for loss in losses]

@@ -254,7 +254,7 @@ def _difference_of_keys(template: Any, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Describes a value that came instead of a container."""
+    """Describes a value found instead of a container."""
     if is_nested(value):
         return outline(value)
     return "None" if value is None else a_or_an(f"{kind_of(value)} object")
@@ -593,7 +593,7 @@ def map_structure(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _leaves_like(template: Any, value: Any, *, exactly: bool = False) -> list[Any]:
-    """Flattens a value as deep as a template; `exactly` forbids it to go deeper."""
+    """Flattens a value to the depth of a template; `exactly` refuses deeper values."""
     leaves = []
     for pair in pair_up(template, value):
         problem = pair.problem

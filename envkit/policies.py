@@ -182,7 +182,7 @@ def _of_row(mask: Any, row: int) -> Any:
 
 
 class RandomActions(RandomPolicy):
-    """Draws random actions; for choices with legal ones, only from these.
+    """Draws random actions, for choices only among the legal ones.
 
     Attributes:
         env: The environment whose info is read; `None` reads only observations.

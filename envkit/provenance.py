@@ -164,7 +164,7 @@ def origin_of(env: Any) -> Origin | None:
 
 
 def _kept(env: Any, name: str) -> Any:
-    """Returns an attribute of an environment itself, not of one inside it."""
+    """Returns an attribute of an environment itself, not of an inner one."""
     # Looks at the class first: wrappers and mocks answer to any name.
     return getattr(env._envkit, name) if hasattr(type(env), "_envkit") else None
 
@@ -225,11 +225,11 @@ def plain_recipe(env: Any) -> dict[str, Any]:
 def wrapper_recipe(
     env: Any, inner: dict[str, Any], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the recipe of a wrapper, which extends that of the environment inside.
+    """Returns the recipe of a wrapper, which extends that of the inner environment.
 
     Args:
         env: The wrapper.
-        inner: The recipe of the environment inside.
+        inner: The recipe of the inner environment.
         arguments: The wrapper's arguments, without the environment.
 
     Returns:
@@ -263,7 +263,7 @@ def recipe_of_rows(env: Any, recipes: Iterable[dict[str, Any]]) -> dict[str, Any
 
 
 def provenance_of(env: Any) -> dict[str, Any]:
-    """Returns all that is known of an environment's origin, as plain data."""
+    """Returns everything known about an environment's origin, as plain data."""
     import platform
 
     packages = {"numpy", *packages_of(env)}

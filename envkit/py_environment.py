@@ -382,7 +382,7 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
         return time_step
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
-        """Returns True if the next `step` is to be a `reset` of everything."""
+        """Returns True if the next `step` should be a complete `reset`."""
         return (
             self._handle_auto_reset
             and bool(np.all(current_time_step.is_last()))
@@ -417,9 +417,9 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
         raise NotImplementedError(f"{type(self).__name__} cannot render.")
 
     def seed(self, seed: Seed) -> Any:
-        """Makes everything random from the next reset on depend on `seed` alone.
+        """Makes all randomness from the next reset on depend only on `seed`.
 
-        A batch gives each row a stream of its own, or takes a seed for each row. An
+        A batch gives each row its own stream, or takes a seed for each row. An
         environment whose `_reset` has an argument `seed` gets it there.
         """
         if "seed" not in self._envkit.methods.reset_takes:
@@ -444,7 +444,7 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
         return {}
 
     def get_info(self) -> Any:
-        """Returns further information about the current time step."""
+        """Returns the environment's info for the current time step."""
         raise NotImplementedError(f"{type(self).__name__} has no info.")
 
     def get_state(self) -> Any:
@@ -506,14 +506,14 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
         """
 
     def _get_state(self) -> Any:
-        """Returns all that later steps depend on, except the current time step."""
+        """Returns everything that affects later steps, except the current time step."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot save its state: override _get_state() and "
             "_set_state()."
         )
 
     def _set_state(self, state: Any) -> None:
-        """Adopts what `_get_state` returned; the object belongs to this environment."""
+        """Adopts what `_get_state` returned, which now belongs to this environment."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot restore a state: override _get_state() and "
             "_set_state()."

@@ -277,7 +277,7 @@ def _unknown_name(name: str) -> str:
         remedy = f"'{name}:NAME', with a name that `envkit list {name}:` shows"
         if address:
             remedy = f"where its server is, such as '{name}:{address}'"
-        return f"{name!r} alone is no environment: write {remedy}."
+        return f"{name!r} alone is not an environment: write {remedy}."
     known = sorted({without_version(other) for other in _registry})
     return (
         f"There is no environment named {name!r}.{suggestion(bare, known)} "
@@ -526,7 +526,7 @@ def load(name: str, target: str) -> Callable[..., Any]:
 
 
 def schemes() -> list[str]:
-    """Returns the names that may precede the colon, including other packages' schemes.
+    """Returns the names that may precede the colon, including other packages'.
 
     Example:
         >>> {"ale", "gymnasium"} <= set(schemes())

@@ -110,7 +110,7 @@ class TimeStep(NamedTuple):
         return self.step_type == _FIRST_NUMBER
 
     def is_mid(self) -> Any:
-        """Tells, for each row of a batch, whether this is neither begin nor end."""
+        """Tells, for each row of a batch, whether it is in mid-episode."""
         return self.step_type == _MID_NUMBER
 
     def is_last(self) -> Any:
@@ -290,7 +290,7 @@ def time_step_spec(
 
 
 class AutoReset(enum.Enum):
-    """The order in which a batch returns the end of an episode and the next beginning.
+    """When a batch begins the episode after a `LAST`.
 
     | | `step` returns for a row that ended | the next `step` of it | right after the end, `current_time_step()` |
     |---|---|---|---|

@@ -129,7 +129,7 @@ def _constrained(
     rng: np.random.Generator,
     outer_dims: tuple[int, ...],
 ) -> NestedArray:
-    """Redraws the actions for which the observation holds a mask."""
+    """Redraws the actions for which the observation contains a mask."""
     masks = {
         _last_name(path): leaf for path, leaf in nest.flatten_with_paths(observation)
     }

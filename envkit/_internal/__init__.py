@@ -1,1 +1,1 @@
-"""Helpers that are no feature of their own: texts, arguments, threads, lazy names."""
+"""Shared helpers: texts, arguments, threads, lazy names."""

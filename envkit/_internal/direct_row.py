@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
 
 class EpisodeEdge(enum.Enum):
-    """Says that a row has written the beginning or the end of an episode."""
+    """Signals that a row wrote the first or last time step of an episode."""
 
     BEGUN = "a FIRST"
     ENDED = "a LAST"

@@ -157,7 +157,7 @@ def caused_by(error: E, cause: BaseException | None) -> E:
 
 
 def with_text(error: BaseException, text: str) -> BaseException:
-    """Returns an exception that shows a text, although its class computes another one.
+    """Returns an exception that shows this text instead of what its class computes.
 
     A class may compute its text from `__slots__`, which are lost.
 
@@ -191,7 +191,7 @@ def with_text(error: BaseException, text: str) -> BaseException:
 
 
 def text_of(error: BaseException) -> str:
-    """Returns the text of an exception; of a long one, only the beginning."""
+    """Returns the text of an exception, shortened if long."""
     try:
         return cut(str(error))
     except Exception:
@@ -212,7 +212,7 @@ def packed(value: object) -> bytes | None:
 
 
 def cut(text: str) -> str:
-    """Returns a text, or the beginning of a long one with its length.
+    """Shortens a long text, and adds its length.
 
     Example:
         >>> cut("no room")
@@ -263,7 +263,7 @@ def _maker(kind: type) -> Any:
 def _blank(kind: type[E], *made_from: Any) -> E:
     maker = _maker(kind)
     error: E = maker.__new__(kind, *made_from)
-    # A class may have got arguments that the built-in class does not accept.
+    # A class may have received arguments that the built-in class does not accept.
     with contextlib.suppress(Exception):
         maker.__init__(error, *made_from)
     return error
@@ -414,7 +414,7 @@ def _travels(value: object) -> bool:
 
 def _repr(value: object) -> str:
     try:
-        # A text is cut itself: a message must not be shown in quotes.
+        # Cut the text itself, because a message must not appear in quotes.
         return cut(value if isinstance(value, str) else repr(value))
     except Exception:
         return object.__repr__(value)

@@ -152,7 +152,7 @@ class Internals:
         self._variants: dict[tuple[tuple[str, ...], bool], Internals] = {}
 
     def of_class(self, methods: Methods, *, is_declared: bool) -> Internals:
-        """Returns a copy for a class, which may declare in its body what it is."""
+        """Returns a copy for a class, with the declarations in that class's body."""
         made = copy.copy(self)
         made.methods, made._variants = methods, {}
         made.locks_here = is_declared and self.one_thread
@@ -304,7 +304,7 @@ class Internals:
         """Raises if the environment is closed, if it is of a kind that must be open."""
 
     def others_have_begun(self, env: Any, mask: Array) -> bool:
-        """Returns True if the rows outside a mask have a time step."""
+        """Returns True if all rows outside a mask have a time step."""
         return env._current_time_step is not None
 
 

@@ -153,7 +153,7 @@ def check_time_step(env: Any, result: Any, method: str) -> TimeStep:
     if result.__class__ is TimeStep:
         return result
     is_stand_in = hasattr(getattr(env, method), "mock_calls") or (
-        # A wrapper passes the result of such a method on.
+        # Wrappers pass on the results of such methods.
         env._envkit.wraps and not isinstance(result, tuple)
     )
     if hasattr(result, "step_type") or (is_stand_in and result is not None):

@@ -102,7 +102,7 @@ class Plugins:
         return next(iter(offers.values()), None)
 
     def _foreign(self) -> list[Plugin]:
-        """Returns those of other packages, which can be installed at any time."""
+        """Returns other packages' entry points; packages can arrive at any time."""
         import importlib.metadata
 
         found = []

@@ -139,7 +139,7 @@ def is_in_other_order(env: Any) -> bool:
 
 
 def moves_in_other_order(env: Any) -> bool:
-    """Does the same, and discards what was kept of the last step."""
+    """Does the same as `is_in_other_order`, and forgets the last step."""
     # Hot: called once per step of a batch, by each of its wrappers.
     internals = env._envkit
     kept = internals.order

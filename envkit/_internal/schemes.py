@@ -115,7 +115,7 @@ def scheme_named(name: str) -> Scheme | None:
 
 
 def names_of(name: str, scheme: Scheme) -> list[str] | None:
-    """Returns the names that may follow the colon; `None` if nobody lists them.
+    """Returns the names that may follow the colon; `None` if the library lists none.
 
     Raises:
         MissingDependencyError: The library is not installed.

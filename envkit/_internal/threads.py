@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST = 0.5  # seconds: hardly noticeable after Ctrl-C
-# Longest sleep of a waiting thread before it looks whether the environment was closed.
+# Longest sleep of a waiting thread before it checks whether the environment was closed.
 _POLL_INTERVAL = 0.05
 _RLock: Any = type(threading.RLock())
 

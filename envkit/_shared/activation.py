@@ -31,7 +31,7 @@ class InheritedSocket(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The address and port that it listens at."""
+        """The address and port it listens on."""
         return place_of(self.sock.getsockname())
 
 

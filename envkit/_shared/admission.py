@@ -152,7 +152,7 @@ class Admission:
             self._drop(oldest, "it has not proved itself, and others came")
 
     def drop_late(self, now: float) -> None:
-        """Drops the strangers whose time is up."""
+        """Drops the strangers that have run out of time."""
         with self._lock:
             strangers = list(self._strangers.values())
         for each in strangers:
@@ -192,7 +192,7 @@ class Admission:
                 self._strangers[place].fault = reason
 
     def lose(self, stranger: Stranger) -> None:
-        """Removes a closed connection, and logs it if it had proved nothing."""
+        """Removes a closed connection, and logs it if it had shown no valid secret."""
         if self.leave(stranger.place) and not stranger.is_logged:
             self.refuse(stranger.place, stranger.fault)
 

@@ -47,7 +47,7 @@ class AdmittingLoop(asyncio.SelectorEventLoop):
         ssl: ssl.SSLContext | None = None,
         **_: Any,
     ) -> asyncio.AbstractServer:
-        """Serves at a listening socket."""
+        """Serves on a listening socket."""
         return _LoopServer(self, self._admission, protocol_factory, sock, ssl)
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class _LoopServer(asyncio.AbstractServer):
         return protocol
 
     async def _first_byte(self, sock: socket.socket) -> bytes:
-        """Returns the first byte without consuming it; empty if the client left."""
+        """Returns the first byte without consuming it; empty if the client has left."""
         ready = asyncio.Event()
         self._loop.add_reader(sock.fileno(), ready.set)
         try:

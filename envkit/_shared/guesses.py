@@ -50,7 +50,7 @@ class Guesses:
         self._waiting = 0
 
     def judged_at(self, host: str, now: float, *, is_right: bool) -> float:
-        """Returns the time of the verdict for a guess made now; counts a wrong one.
+        """Returns when to answer a guess made now; counts the guess if it is wrong.
 
         Args:
             host: The address it comes from.

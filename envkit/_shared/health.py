@@ -73,7 +73,7 @@ class HealthAnswer(NamedTuple):
         Args:
             path: The path of the request.
             headers: Its headers, with names in lower case.
-            bound: The host that the server listens at.
+            bound: The host that the server listens on.
             report: The facts to report; "status" is "ok" if all is well.
 
         Example:
@@ -140,7 +140,7 @@ def answer_http(
         connection: The connection.
         admission: Logs a refused request.
         begun: The bytes received so far.
-        bound: The host that the server listens at.
+        bound: The host that the server listens on.
         report: The facts to report.
     """
     answer = HealthAnswer.of(_head(connection, begun), bound, report)
@@ -163,7 +163,7 @@ def _head(connection: Connection, begun: bytes) -> bytes:
 
 
 class HealthServer:
-    """Reports the health of all services at a separate port."""
+    """Reports the health of all services on a separate port."""
 
     def __init__(
         self,

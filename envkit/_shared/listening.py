@@ -22,7 +22,7 @@ _PLACE = re.compile(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?")
 
 
 class ListenError(OSError):
-    """A server cannot listen at an address."""
+    """A server cannot listen on an address."""
 
     def __str__(self) -> str:
         """Returns the message without the error number."""

@@ -23,4 +23,4 @@ class PeerError(EnvkitError):
 
 
 class LostError(PeerError):
-    """A connection has ended, or has been silent for too long."""
+    """A connection ended, or was silent for too long."""

@@ -195,7 +195,7 @@ def publish(kind: str, host: str, port: int, secret: str) -> SecretFile:
 
     Args:
         kind: The kind of secret: "token" or "password".
-        host: The address that the server listens at.
+        host: The address that the server listens on.
         port: Its port.
         secret: The secret.
 
@@ -405,7 +405,7 @@ def _numbers_of(host: str, port: int) -> set[str]:
 
 
 def _listens_at(bound: str, wanted: set[str]) -> bool:
-    """Returns True if a server listening at one address is reached at another."""
+    """Returns True if a server listening on one address is reached at another."""
     if bound in ("0.0.0.0", "::"):
         return any(map(_is_here, wanted))
     return not wanted.isdisjoint(_numbers_of(bound, 0))

@@ -294,7 +294,7 @@ server's.
         """Lets clients of this user find a drawn secret by the server's address.
 
         Args:
-            address: The address that the server listens at, as from `getsockname`.
+            address: The address that the server listens on, as from `getsockname`.
 
         Raises:
             OSError: The file cannot be written.

@@ -39,7 +39,7 @@ def web_page_refusal(headers: Headers, bound: str) -> str | None:
 
     Args:
         headers: The request's headers, with names in lower case.
-        bound: The host that the server listens at.
+        bound: The host that the server listens on.
 
     Example:
         >>> web_page_refusal([("host", "localhost:8000")], "127.0.0.1")

@@ -39,7 +39,7 @@ def is_available() -> bool:
 
 
 def preload(bsuite_id: str) -> None:
-    """Imports the modules that making an environment needs besides bsuite."""
+    """Imports the other modules needed to make an environment."""
     importlib.import_module("envkit.adapters.dm_env")
 
 

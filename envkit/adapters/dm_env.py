@@ -444,7 +444,7 @@ def _add(found: list[Any], value: Any) -> None:
 
 
 def _reseed(generators: list[Any], seed: int) -> None:
-    """Seeds one generator with the seed itself, several with seeds derived from it."""
+    """Seeds one generator with the seed itself, or several with derived seeds."""
     if len(generators) == 1 and seed < _SEEDS:
         seeds = [seed]
     else:

@@ -141,7 +141,7 @@ class ForeignInternals(Internals):
 
 
 class ForeignBase(SpecifiedEnvironment):
-    """Is the base class of everything that another library steps, batches included.
+    """The base class of everything that another library steps, batches included.
 
     A subclass sets these attributes in `__init__`:
 
@@ -163,7 +163,7 @@ class ForeignBase(SpecifiedEnvironment):
     _info: Any = {}  # noqa: RUF012  # never written to
     _next_seed: int | None = None
     _closed = False
-    # The attributes that a state holds beside the library's environment.
+    # The attributes that a state holds besides the library's environment.
     _in_state: ClassVar[tuple[str, ...]] = ("_info", "_next_seed")
     _envkit = ForeignInternals()
 
@@ -237,7 +237,7 @@ class ForeignBase(SpecifiedEnvironment):
 
 
 class ForeignEnvironment(ForeignBase):
-    """Is the base class of single environments that another library steps.
+    """The base class of single environments that another library steps.
 
     A subclass defines two methods, which call the library. The base class makes time
     steps, flags, discounts and infos, or writes them directly into a pool's row:

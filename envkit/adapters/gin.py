@@ -274,7 +274,7 @@ def _entered() -> list[_Change]:
 def _make_tf_py_environment(
     environment: Any, check_dims: bool = False, isolation: Any = False
 ) -> Any:
-    """Stands in for the class until TensorFlow is needed."""
+    """Replaces the class until TensorFlow is needed."""
     made_by = importlib.import_module(NEEDS_TENSORFLOW).TFPyEnvironment
     return made_by(environment, check_dims, isolation)
 

@@ -1,4 +1,4 @@
-"""MuJoCo in dm_control: saves the state of a physics, and chooses what draws.
+"""MuJoCo in dm_control: saves the state of a physics, and chooses the renderer.
 
 A saved state holds what MuJoCo calls its integration state, those results of the last
 step that are not computed from it, and the parts of the model that tasks change: sizes,
@@ -188,7 +188,7 @@ def import_suite() -> Any:
 
 
 def _postpone_choice() -> None:
-    """Imports the module that chooses what draws, but postpones the choice.
+    """Imports the module that chooses the renderer, but postpones the choice.
 
     The module chooses when it is imported, but with the variable set to "off" it
     chooses nothing. Its names are then deleted, so that Python calls `__getattr__` for
@@ -220,7 +220,7 @@ def _postpone_choice() -> None:
 
 
 def _choose(module: Any) -> None:
-    """Makes dm_control choose now, and skips GLFW if there is no display.
+    """Makes dm_control choose its renderer now; skips GLFW if there is no display.
 
     Raises:
         ImportError: `MUJOCO_GL` names a library that is missing.
@@ -259,7 +259,7 @@ def _hint(error: Exception) -> str:
 
 
 def check_can_draw(name: str) -> None:
-    """Makes dm_control choose what draws; raises if it needs a missing display.
+    """Makes dm_control choose its renderer; raises if that needs a missing display.
 
     Args:
         name: The environment's name in the message.

@@ -81,7 +81,7 @@ def takes_anything(parameters: Parameters) -> bool:
 
 
 class ResetArguments:
-    """Is a second base beside `ForeignEnvironment`, for a `reset` with arguments.
+    """A second base class beside `ForeignEnvironment`, for a `reset` with arguments.
 
     `_know_reset` looks up the arguments when the adapter is made.
     """

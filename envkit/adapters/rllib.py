@@ -26,8 +26,8 @@ def to_rllib(
     Args:
         target: The same as for `make`: a name, `"module:attribute"`, `"scheme:id"`, or
             a callable.
-        infos: The infos that RLlib gets: those of every step ("all"), those of the
-            first and last steps of episodes ("final"), or "none".
+        infos: When RLlib gets infos: in every step ("all"), only in the
+            first and last steps of episodes ("final"), or never ("none").
         **kwargs: More arguments for `make`: the environment's, and the pool's, such as
             `num_workers`. RLlib's `env_config` adds to them and overrides them.
 

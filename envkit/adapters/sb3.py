@@ -46,10 +46,10 @@ def to_sb3(env: Any, *, infos: str = "all", render_mode: str | None = None) -> P
     Args:
         env: A batch, a pool, or a single environment, which becomes a batch of one.
             Closing the result closes it. A pool's `autoreset` becomes SAME_STEP.
-        infos: The infos to read: those of every step ("all"), those of the ends of
-            episodes ("final"), which are all that Stable-Baselines3's algorithms read,
-            or "none". A pool has to ask its workers for infos, which takes longer than
-            a step of a cheap environment.
+        infos: When infos are read: in every step ("all"), only at the ends of
+            episodes ("final"), which is enough for Stable-Baselines3's algorithms, or
+            never ("none"). A pool has to ask its workers for infos, which takes longer
+            than a step of a cheap environment.
         render_mode: The mode that `render` passes on. `None` for the environment's own
             render mode, or "rgb_array" if it has none.
 

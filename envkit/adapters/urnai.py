@@ -49,7 +49,7 @@ __all__ = [
 
 
 class Env(abc.ABC):
-    """Is the base class of URNAI's environments.
+    """The base class of URNAI's environments.
 
     A subclass implements `start`, which makes `env_instance`, `step`, `reset` and
     `close`. URNAI's trainer calls `save` and `load` with a folder: attributes that
@@ -80,7 +80,7 @@ class Env(abc.ABC):
 
     @abc.abstractmethod
     def step(self, action: Any) -> tuple[Any, Any, bool]:
-        """Applies an action; returns observation, reward and whether it is over."""
+        """Applies an action; returns observation, reward and whether it ended."""
 
     @abc.abstractmethod
     def reset(self) -> Any:
@@ -285,7 +285,7 @@ class GymEnv(Env):
         self.env_instance = library.make(self.id, **show)
 
     def step(self, action: Any) -> tuple[Any, Any, bool]:
-        """Applies an action; returns observation, reward and whether it is over."""
+        """Applies an action; returns observation, reward and whether it ended."""
         result = self.env_instance.step(action)
         observation, reward, *ends = result[: len(result) - 1]
         self._show()
@@ -552,7 +552,7 @@ class SC2Env(Env):
         return [sc2_env.Agent(player), sc2_env.Bot(enemy, difficulty)]
 
     def step(self, action: Any) -> tuple[Any, Any, bool]:
-        """Applies an action; returns observation, reward and whether it is over."""
+        """Applies an action; returns observation, reward and whether it ended."""
         # A PySC2 action is itself a tuple.
         is_list = isinstance(action, list)
         steps = self.env_instance.step(action if is_list else [action])
@@ -715,7 +715,7 @@ class VizdoomEnv(Env):
         self._played = False
 
     def step(self, action: Sequence[float]) -> tuple[Any, float, bool]:
-        """Presses buttons; returns observation, reward and whether it is over."""
+        """Presses buttons; returns observation, reward and whether it ended."""
         self._played = True
         game = self.env_instance
         reward = game.make_action(list(action))
@@ -831,7 +831,7 @@ def from_urnai(
 
 
 class _UrnaiAdapter(Adapter):
-    """Is the result of `from_urnai`; `env_instance` is the URNAI environment."""
+    """The result of `from_urnai`; `env_instance` is the URNAI environment."""
 
     def __init__(
         self,
@@ -987,7 +987,7 @@ def to_urnai(env: PyEnvironment | Callable[[], PyEnvironment]) -> Env:
 
 
 class _EnvkitEnv(Env):
-    """Is the result of `to_urnai`; `env_instance` is the envkit environment."""
+    """The result of `to_urnai`; `env_instance` is the envkit environment."""
 
     def __init__(self, env: Any) -> None:
         is_env = isinstance(env, PyEnvironment)
@@ -1016,7 +1016,7 @@ class _EnvkitEnv(Env):
             self._use(self._make_env())
 
     def step(self, action: Any) -> tuple[Any, Any, bool]:
-        """Applies an action; returns observation, reward and whether it is over."""
+        """Applies an action; returns observation, reward and whether it ended."""
         step = self.env_instance.step(action)
         reward = step.reward
         is_number = isinstance(reward, np.ndarray) and reward.shape == ()

@@ -446,7 +446,7 @@ class Repacker:
 
         Args:
             spec: The specs of values.
-            dims: The leading dimensions of arrays, before those of their specs.
+            dims: The leading dimensions of arrays, before their specs' own.
             leaf: Makes the conversion function of a leaf from its spec.
             subject: The beginning of error messages.
             template: A nest with the same number of leaves, if the containers change.

@@ -25,7 +25,7 @@ from envkit.errors import MissingDependencyError
 
 __all__ = ["ask", "look"]
 
-# The seconds after which a library that has not answered is given up.
+# Seconds to wait for a library's answer.
 _PATIENCE = 60.0
 # The path first, because only this process knows where envkit and the library are.
 _CODE = (

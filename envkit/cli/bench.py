@@ -241,7 +241,7 @@ def _tries(
 
 
 def worker_counts(cpus: int, num_envs: int) -> list[int]:
-    """Returns the numbers of workers to try: 1, 2, 4 … the CPUs, and a little above.
+    """Returns the numbers of workers to try: 1, 2, 4 … the CPUs, and slightly more.
 
     Example:
         >>> worker_counts(2, 64), worker_counts(8, 64), worker_counts(8, 3)
@@ -267,7 +267,7 @@ def _climb(
     num_envs: int,
     try_it: Callable[[Candidate], Measured],
 ) -> list[Measured]:
-    """Tries more and more workers, as long as that pays."""
+    """Tries more and more workers, as long as that makes it faster."""
     speeds = [each.figures.speed for each in before if each.figures]
     more: list[Measured] = []
     while last.figures is not None:
@@ -282,9 +282,9 @@ def _climb(
 
 BACKENDS = ("batch", "inline", "thread", "process")
 
-# More workers than this have never been measured to pay.
+# No measurement has shown a gain from more workers than this.
 _MOST_WORKERS = 128
-# A gain that chance does not explain.
+# A gain too large to be chance.
 _PAYS = 1.1
 
 
@@ -492,7 +492,7 @@ def _mean(memories: list[Memory | None]) -> Memory | None:
 
 
 def equals_of(tries: Sequence[Measured]) -> list[Measured]:
-    """Returns the fastest way and those within the range of its rounds."""
+    """Returns the fastest way, and those within the range of its rounds."""
     found = [(tried, tried.figures) for tried in tries if tried.figures is not None]
     if not found:
         return []
@@ -511,7 +511,7 @@ def winner_of(tries: Sequence[Measured]) -> Measured | None:
 
 
 def as_table(tries: Sequence[Measured]) -> Table:
-    """Returns the figures as a table in which the fastest is marked."""
+    """Returns the figures as a table, with the fastest marked."""
     table = Table()
     table.add_column("")
     for heading in (

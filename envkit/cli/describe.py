@@ -418,7 +418,7 @@ def limit_of(env: Any) -> int | None:
 
 
 def _attribute_of(env: Any, name: str) -> Any:
-    """Returns an environment's attribute, or the largest value in a pool."""
+    """Returns an environment's attribute, or its largest value in a pool."""
     value = getattr(env, name, None)
     if value is not None or not hasattr(env, "access"):
         return value

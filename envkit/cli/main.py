@@ -209,7 +209,7 @@ def command_parser(name: str) -> Parser:
 
 
 def _plugin(name: str) -> Any:
-    """Returns a command's entry point."""
+    """Returns a command's description, or the error if it is broken."""
     plugin = _COMMANDS.find(name)
     if plugin is None:
         known = _COMMANDS.names()

@@ -31,13 +31,13 @@ __all__ = [
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:
-    """Prints each line as a single line, on standard output or to a file."""
+    """Prints each text on one line, on standard output or to a file."""
     for line in lines:
         print(escaped(line).replace("\n", "\\n"), file=file)
 
 
 def error_text(error: BaseException) -> str:
-    """Describes an error in a line of moderate length, with its class if that helps."""
+    """Describes an error in a moderately long line, with its class if that helps."""
     if isinstance(error, SystemExit):
         return f"it called {exit_call(error)}"
     if isinstance(error, EnvkitError):

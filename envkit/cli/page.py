@@ -305,7 +305,7 @@ class _EpisodeData:
 
 
 def _is_few(leaf: Any, like: Any = None) -> bool:
-    """Returns True for numbers to draw as lines, with the shape of another."""
+    """Returns True for few enough numbers to draw as lines."""
     if isinstance(leaf, _NUMBERS):
         return like is None or np.ndim(like) == 0
     return (
@@ -359,7 +359,7 @@ def _film(episode: Episode, look: StepPicture, stride: int) -> dict[str, Any]:
 
 
 def _png(picture: Array) -> bytes:
-    """Encodes a picture as PNG, each row as a difference to the one above."""
+    """Encodes a picture as PNG, each row as its difference from the row above."""
     height, width = picture.shape[:2]
     factor = _LARGEST_SIDE / max(height, width)
     if factor < 1:

@@ -14,7 +14,7 @@ __all__ = ["Parser", "Removed", "Renamed"]
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Ends an option's help with its default, unless the text states it."""
+    """Appends the default to an option's help, unless the text states it."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default, text = action.default, action.help or ""

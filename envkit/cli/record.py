@@ -190,7 +190,7 @@ def _check_effects(arguments: argparse.Namespace, kind: str) -> None:
 
 
 def _free_directory(target: str) -> Path:
-    """Returns an unused directory for a recording without a given path."""
+    """Returns an unused directory, for a recording without a given path."""
     name = re.sub(r"[^\w.-]+", "-", target.rpartition(":")[2]).strip("-.")
     date = time.strftime("%Y-%m-%d-%H%M%S")
     path = free = Path("recordings", f"{name}-{date}")
@@ -282,7 +282,7 @@ def _play(
     policy: Callable[[TimeStep], NestedArray],
     tally: Tally,
 ) -> None:
-    """Plays until there are enough episodes or steps."""
+    """Plays until enough episodes or steps are recorded."""
     episodes, steps = arguments.episodes, arguments.steps
     rows = env.batch_size or 1
     # The total is only known if the number of episodes or steps is given.

@@ -223,7 +223,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _text_of(name: str) -> str:
-    """Returns a protocol's description; for a broken one, the reason."""
+    """Returns a protocol's description, or the error if it is broken."""
     try:
         return _chosen(name).protocol.text
     except EnvkitError as error:
@@ -250,7 +250,7 @@ def _own_protocols() -> list[Chosen]:
 
 
 def _scopes() -> dict[str, str]:
-    """Returns the beginnings of options' helps: the protocols that support them."""
+    """Returns prefixes for the help of options: the protocols that support them."""
     protocols = _own_protocols()
     scopes = {}
     for name in {name for each in protocols for name in each.protocol.has}:
@@ -390,7 +390,7 @@ def _check_apart(
     password: str | None,
     observer_password: str | None,
 ) -> None:
-    """Raises for a password that reveals the token or another password.
+    """Raises for a password that gives away the token or another password.
 
     Raises:
         ValueError: Two of them begin alike, and VNC compares the beginning.

@@ -90,7 +90,7 @@ def places_of(
 def _apart(
     chosen: Chosen, options: ServeOptions, targets: int, taken: set[int]
 ) -> ServeOptions:
-    """Moves a protocol up to the next ports that no other one of this command uses."""
+    """Moves a protocol up to the next ports that no other protocol here uses."""
     first = chosen.protocol.port if options.port is None else options.port
     if options.sockets or not first:
         return options

@@ -1,4 +1,4 @@
-"""Surveys the environments of each library, from the cache or in processes."""
+"""Surveys the environments of each library, from the cache or in new processes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _FASTEST = 1000.0
 
 
 def add_target(parser: argparse.ArgumentParser, *, pools: bool = True) -> None:
-    """Adds the argument TARGET, and the options that make the environment.
+    """Adds the argument TARGET, and the options for making the environment.
 
     Args:
         parser: The parser.
@@ -144,7 +144,7 @@ def make_target(arguments: argparse.Namespace, **more: Any) -> Any:
 
 
 class Closing:
-    """Closes an environment at the end, and prints exceptions of `close` in one line.
+    """Closes an environment at the end; prints exceptions of `close` in one line.
 
     They change neither the command's output nor its exit status. Only a recording that
     cannot be written raises.

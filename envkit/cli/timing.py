@@ -64,7 +64,7 @@ class Figures:
 
     @property
     def spread(self) -> float:
-        """The range of the rounds, as a share of the median one."""
+        """The range of the rounds, relative to the median."""
         return self.range / self.speed
 
     @property

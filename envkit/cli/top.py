@@ -173,7 +173,7 @@ def _as_tables(views: Sequence[PoolView]) -> RenderableType:
 
 
 def _tell_ended(readers: Sequence[PoolReader]) -> int:
-    """Prints which pools have ended, and returns their number."""
+    """Prints which pools have ended, and returns how many."""
     endings = [ending for each in readers if (ending := each.has_ended())]
     for ending in endings:
         say(ending, file=sys.stderr)
@@ -204,7 +204,7 @@ class SlowEnvironment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker's work in the last interval.
+    """What a worker did in the last interval.
 
     Attributes:
         worker: Its index.
@@ -213,7 +213,7 @@ class WorkerView:
         rows: Its first row, and the row after its last.
         steps: The number of commands executed since the pool began.
         resets: The number of episodes begun since then.
-        restarts: How often it, or one of its environments, was replaced.
+        restarts: How many times it, or one of its environments, was replaced.
         steps_per_second: The commands executed per second.
         busy: The share of the time spent executing commands.
         waiting: The share of the time spent waiting for commands.
@@ -239,7 +239,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool's work in the last interval.
+    """What a pool did in the last interval.
 
     Attributes:
         pool: The pool.
@@ -257,7 +257,7 @@ class PoolView:
 
     @property
     def steps_per_second(self) -> float:
-        """The commands that all rows have executed per second."""
+        """The number of commands executed per second, across all rows."""
         return sum(worker.steps_per_second for worker in self.workers)
 
 
@@ -298,8 +298,8 @@ class PoolReader:
         self._counters = PublishedMemory(self._fd, pool.facts)
         self._members = dict(pool.members)
         self._memory: dict[int, tuple[float, Memory | None]] = {}
-        # How often each row was seen running; and for the row seen last, since when,
-        # and the number of its request.
+        # How many times each row was seen running; for the row seen last, also since
+        # when, and its request number.
         self._samples = np.zeros(self._rows, np.int64)
         self._since: dict[int, tuple[int, int, float]] = {}
         self._first = self._before = self._read()

@@ -1,4 +1,4 @@
-"""Desktops: any program on a screen as an environment, by keys and pointer."""
+"""Desktops: any program on a screen as an environment, with keys and a pointer."""
 
 from __future__ import annotations
 

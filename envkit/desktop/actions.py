@@ -63,7 +63,7 @@ class Actions(Protocol):
         """Returns the events of an action."""
 
     def array(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action closest to what a person did in a step."""
+        """Returns the action closest to what a person did in one step."""
 
 
 def fitting(actions: Any, events: Sequence[Event]) -> int:
@@ -105,7 +105,7 @@ class InputState:
         ]
 
     def point(self, x: int, y: int, buttons: int) -> list[Event]:
-        """Returns the event for this position and these buttons, if either changes."""
+        """Returns the event for this position and these buttons, if any changed."""
         if (x, y, buttons) == (self.x, self.y, self.buttons):
             return []
         self.x, self.y, self.buttons = x, y, buttons
@@ -376,7 +376,7 @@ class Events:
         return min(len(events), self.limit)
 
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
-        """Returns the action with these events.
+        """Returns the action that sends these events.
 
         It drops a pointer move if the next event is another move, and keys that are not
         in `keys`.
@@ -420,7 +420,7 @@ class Events:
 
 
 class Macros:
-    """Offers a menu: an action is the number of an entry.
+    """Offers a menu: an action is the index of an entry.
 
     | entry                       | effect                                             |
     |-----------------------------|----------------------------------------------------|
@@ -448,7 +448,7 @@ class Macros:
         self._held, self._seen = InputState(), InputState()
 
     def spec(self) -> BoundedArraySpec:
-        """Returns the action spec: the number of an entry."""
+        """Returns the action spec: an index into the menu."""
         return BoundedArraySpec((), np.int64, 0, len(self._menu) - 1, "macro")
 
     def begin(self) -> list[Event]:
@@ -565,7 +565,7 @@ class ClickGrid:
             )
 
     def spec(self) -> BoundedArraySpec:
-        """Returns the action spec: the number of a cell."""
+        """Returns the action spec: the number of a cell, or 0."""
         return BoundedArraySpec((), np.int64, 0, len(self.places), "click")
 
     def begin(self) -> list[Event]:
@@ -811,7 +811,7 @@ def _plain(value: Any) -> list[Any]:
 
 
 def _entry(entry: Any) -> tuple[list[int], list[Event]]:
-    """Returns the keys that a menu entry holds, and the events that it sends once."""
+    """Returns the keys that a menu entry holds, and the events it sends once."""
     if entry is None:
         return [], []
     if isinstance(entry, str):

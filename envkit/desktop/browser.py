@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["BrowserServer"]
 
 _PART, _LONGEST_MESSAGE, _MOST_UNSENT = 1 << 16, 1 << 12, 1 << 18
-# Seconds to log in, of which the verdict on a password may take eight; and seconds for
-# telling all browsers that the server has ended.
+# Seconds to log in (checking a password may take eight of them), and seconds to tell
+# all browsers that the server has ended.
 _PATIENCE, _TO_CLOSE = 20.0, 4.0
 # The default port is this far below the VNC port: 5800 and 5900, VNC's convention.
 _BELOW = 100
@@ -99,7 +99,7 @@ class BrowserServer(Closable):
 
         Args:
             desktops: The desktops, by the name of their page.
-            host: The address to listen at.
+            host: The address to listen on.
             port: The port; 0 picks a free one. `None` takes the one 100 below the first
                 desktop's, or a free one if that is taken.
             tls: The TLS context that encrypts connections; `None` for plain HTTP.
@@ -303,7 +303,7 @@ def _listener(host: str, port: int | None, beside: int) -> socket.socket:
 
 
 def _headers_of(text: str) -> dict[str, str]:
-    """Returns headers that allow the page its own code and styles, and no others."""
+    """Returns headers that allow the page only its own code and styles."""
     allowed = {"script": "", "style": ""}
     for kind, code in re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL):
         digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()

@@ -165,7 +165,7 @@ class DesktopClient(Closable):
         return self._link.fileno()
 
     def update(self, timeout: float | None = 0.0) -> bool:
-        """Draws received changes; returns whether the picture may have changed.
+        """Draws the changes received; returns whether the picture may have changed.
 
         Args:
             timeout: Seconds to wait for a change if there is none yet; `None` waits as
@@ -214,7 +214,7 @@ class DesktopClient(Closable):
         self.send(*(KeyEvent(symbol, False) for symbol in reversed(symbols)))
 
     def pointer(self, x: int, y: int, buttons: int = 0) -> None:
-        """Moves the pointer, with these buttons down, one bit each."""
+        """Moves the pointer; each bit of `buttons` is a button that is down."""
         self.send(PointerEvent(x, y, buttons))
 
     def refresh(self) -> None:

@@ -55,12 +55,12 @@ class Demonstration(Closable):
         Args:
             env: A `Desktop`, a wrapper around one, such as a `Record`, or any other
                 environment with pictures.
-            host: The address to listen at.
+            host: The address to listen on.
             port: The port; 0 picks a free one.
             password: The password for viewers, by default a random one; `None` lets
                 every account of the machine play.
             observer_password: A password with which viewers can only watch.
-            actions: The action encoding; by default that of a `Desktop`, or the keys of
+            actions: The action encoding; by default a `Desktop`'s, or the keys of
                 `envkit play`.
         """
         self._person = Person(
@@ -85,7 +85,7 @@ class Demonstration(Closable):
         self.action: Any = None
 
     def step(self) -> Demonstration:
-        """Makes a step with what the person did since the last one.
+        """Makes a step from what the person did since the last one.
 
         Returns:
             This object, with the `action` and the `time_step`.

@@ -61,7 +61,7 @@ def _picked(value: int, size: int, places: list[int]) -> int:
 
 
 def _rows(starts: list[int]) -> list[int]:
-    """Counts down in eights from each start."""
+    """Returns rows of 8 numbers: each start, counted down in steps of 8."""
     return [start - 8 * step for start in starts for step in range(8)]
 
 

@@ -429,7 +429,7 @@ class Desktop(OwnLosses, PyEnvironment):
         return restart(self._observation(texts))
 
     def _begin(self) -> str | None:
-        """Begins the episode, or returns why it did not begin."""
+        """Begins the episode, or returns why that failed."""
         display = self._display
         if self._channel is not None:
             self._channel.begin(self._episode)
@@ -462,7 +462,7 @@ class Desktop(OwnLosses, PyEnvironment):
     def _await_beginning(
         self, before: Array | None, *, must_draw: bool = True
     ) -> str | None:
-        """Waits until the episode has begun, or returns why it has not."""
+        """Waits for the episode to begin; returns the reason if it does not."""
         display, ready = self._display, self._ready
         began = time.monotonic()
         changed_at: float | None = None
@@ -553,7 +553,7 @@ class Desktop(OwnLosses, PyEnvironment):
         return truncation(observation, reward)
 
     def _hang(self) -> str | None:
-        """Stops a program that hangs, and returns the reason; else `None`."""
+        """Stops a program that hangs, and returns the reason; `None` if it does not."""
         if self._patience is None:
             return None
         idle = self._seen_at - self._moved_at

@@ -172,7 +172,7 @@ class Display:
             raise DesktopError(str(error)) from error
 
     def stop(self) -> None:
-        """Stops the program, and waits until it is gone from the screen."""
+        """Stops the program, and waits until the screen no longer shows it."""
         if self._program is None:
             return
         self._supervisor.stop(self._program)
@@ -186,7 +186,7 @@ class Display:
             self.update(max(deadline - time.monotonic(), 0.0))
 
     def update(self, timeout: float = 0.0) -> bool:
-        """Draws received changes; `trouble` tells if the connection is lost."""
+        """Draws the changes received; `trouble` tells if the connection is lost."""
         if self._lost is not None:
             return False
         try:
@@ -196,7 +196,7 @@ class Display:
             return False
 
     def send(self, events: list[Event]) -> None:
-        """Sends events; `trouble` tells if the connection is lost."""
+        """Sends events; `trouble` tells whether the connection is lost."""
         if self._lost is not None or not events:
             return
         try:
@@ -234,7 +234,7 @@ class Display:
         """Restarts a display that has ended, or reconnects to one that was lost.
 
         Args:
-            again: Whether to do so in any case, because the machine was reset.
+            again: Whether to do so even if nothing failed: the machine was reset.
         """
         if self._server_end() is None and self._lost is None and not again:
             return

@@ -84,7 +84,7 @@ class Person(Closable):
 
         Args:
             env: A single environment.
-            host: The address to listen at.
+            host: The address to listen on.
             port: The port; 0 picks a free one. Or a socket that already listens.
             password: The password for viewers, by default a random one; `None` for no
                 password.
@@ -179,7 +179,7 @@ class Person(Closable):
         return self.actions.array(self._pending.pop_fitting(self.actions))
 
     def ended(self) -> str | None:
-        """Returns why the server for viewers has ended; `None` while it runs."""
+        """Returns why the viewers' server has ended; `None` while it runs."""
         return self.server.ended()
 
     def __call__(self, time_step: TimeStep) -> NestedArray:
@@ -212,7 +212,7 @@ class Person(Closable):
         self.server.close()
 
     def _may_rest(self) -> bool:
-        """Returns whether nobody is connected, and no key is left to release."""
+        """Returns True if nobody is connected and no key has to be released."""
         is_held = self._pending and (self.hz or self._is_desktop)
         return not self.server.viewers and not is_held
 
@@ -246,7 +246,7 @@ class Person(Closable):
     def _wait_for(
         self, is_so: Callable[[], bool], seconds: float | None = None
     ) -> None:
-        """Waits until a condition holds, or until the seconds are over."""
+        """Waits until a condition holds, for at most some seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._closed and not is_so():
             left = _POLL_INTERVAL if deadline is None else deadline - time.monotonic()
@@ -271,7 +271,7 @@ class Person(Closable):
 
 
 def _has_idle_action(actions: Any) -> bool:
-    """Returns whether an encoding has an action in which nothing is down."""
+    """Returns True if an encoding has an action that holds nothing down."""
     try:
         copy.deepcopy(actions).array([])
     except ValueError:  # `Macros` without `None`

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class KeyEvent(NamedTuple):
-    """Says that a key goes down or up.
+    """A key going down or up.
 
     Attributes:
         key: The keysym.
@@ -39,7 +39,7 @@ class KeyEvent(NamedTuple):
 
 
 class PointerEvent(NamedTuple):
-    """Says where the pointer is, and which of its buttons are down.
+    """The position of the pointer, and the buttons that are down.
 
     Attributes:
         x: Pixels from the left.

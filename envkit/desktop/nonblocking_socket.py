@@ -34,17 +34,17 @@ class NonblockingSocket:
 
     @property
     def unsent(self) -> int:
-        """The number of bytes that are not sent yet."""
+        """The number of bytes not sent yet."""
         return len(self._out)
 
     def send(self, data: bytes) -> None:
-        """Sends as many bytes as it can now, and keeps the rest for `write`."""
+        """Sends as many bytes as possible now, and keeps the rest for `write`."""
         with self._sending:
             self._out += data
             self._write()
 
     def write(self) -> None:
-        """Sends as many of the kept bytes as it can now."""
+        """Sends as many of the kept bytes as possible now."""
         with self._sending:
             self._write()
 
@@ -59,7 +59,7 @@ class NonblockingSocket:
             del self._out[:sent]
 
     def read(self) -> bytes:
-        """Returns the received bytes; none if there are none yet.
+        """Returns the bytes received so far, perhaps none.
 
         Raises:
             DesktopError: The connection is lost.
@@ -80,7 +80,7 @@ class NonblockingSocket:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Makes a socket send at once, and notice a vanished machine in half a minute."""
+    """Makes a socket send at once, and notice a lost machine within half a minute."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
     for name, value in _KEEPALIVE.items():

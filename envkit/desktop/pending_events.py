@@ -72,12 +72,12 @@ class PendingEvents:
         return self.pop(fitting(actions, events)) if events else []
 
     def has_press(self) -> bool:
-        """Returns whether there is a press of a key or a button."""
+        """Returns True if an event presses a key or a button."""
         with self._lock:
             return any(map(_is_press, self._events))
 
     def has_release(self) -> bool:
-        """Returns whether there is a release of a key or a button."""
+        """Returns True if an event releases a key or a button."""
         with self._lock:
             buttons = self._buttons_before
             for event in self._events:

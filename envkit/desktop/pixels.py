@@ -201,7 +201,7 @@ _FORMAT = struct.Struct(">BB??HHHBBBxxx")
 
 @functools.lru_cache(maxsize=16)
 def _places_of(pixel_format: PixelFormat) -> list[int] | None:
-    """Returns the bytes of red, green and blue; `None` if they are no whole bytes."""
+    """Returns the bytes of red, green and blue; `None` unless they are whole bytes."""
     if pixel_format.maxima != (255, 255, 255) or pixel_format.bits != 32:
         return None
     if any(shift % 8 for shift in pixel_format.shifts):

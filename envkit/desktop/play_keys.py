@@ -34,7 +34,7 @@ _FEW = 20
 
 
 class KeyChanges:
-    """Turns a viewer's events into keys of `envkit play` that go down or up.
+    """Turns a viewer's events into presses and releases of keys of `envkit play`.
 
     The left pointer button is the space bar if `has_space` is true.
     """
@@ -45,7 +45,7 @@ class KeyChanges:
         self._has_space = has_space
 
     def of(self, event: Event) -> tuple[str, bool] | None:
-        """Returns a key, and whether it is down now; `None` if no key has changed."""
+        """Returns the key that changed, and whether it is down; `None` if none did."""
         if isinstance(event, KeyEvent):
             return play_name(event.key), event.down
         changed, self.buttons = event.buttons ^ self.buttons, event.buttons
@@ -108,12 +108,12 @@ class KeyboardActions:
         return []
 
     def pressed(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action of the keys that are down; `None` if they have none."""
+        """Returns the action for the keys that are down; `None` if there is none."""
         keys = self._tick(events)
         return self.keys.action(keys) if keys else None
 
     def _tick(self, events: Iterable[Event]) -> list[str]:
-        """Returns the keys of a tick with these events."""
+        """Returns the keys that count in a tick with these events."""
         for event in events:
             change = self._changes.of(event)
             if change is not None:
@@ -143,7 +143,7 @@ class KeyboardActions:
         return len(events)
 
     def _adds(self, pressed: list[str], name: str) -> bool:
-        """Returns True if every key still counts when all of them are down."""
+        """Returns True if holding all keys together loses none of their meanings."""
         # Asking another kind of map may change it.
         if not isinstance(self.keys, KeyMap):
             return False
@@ -155,7 +155,7 @@ class KeyboardActions:
         )
 
     def array(self, events: Iterable[Event]) -> NestedArray:
-        """Returns the action of a tick with these events.
+        """Returns the action for a tick with these events.
 
         If no key with an action is down, it is the action for no key, or else the last
         action again.
@@ -208,7 +208,7 @@ def _is_same(action: NestedArray, other: NestedArray) -> bool:
 
 
 class ProgramKeys:
-    """Passes the keys of `envkit play` to a program unchanged.
+    """Passes the keys of `envkit play` on to a program unchanged.
 
     It replaces an `envkit.play.key_map.KeyMap`, and adds a pointer for players who see
     the screen in a window.
@@ -255,7 +255,7 @@ class ProgramKeys:
         self._clicked = self._buttons = 0
 
     def action(self, pressed: Sequence[str]) -> NestedArray:
-        """Returns the action of keys that are down together; `None` if it has none."""
+        """Returns the action for keys held together; `None` if there is none."""
         down = [self._keysyms[key] for key in pressed if key in self._keysyms]
         return self._action_of(down) if down else None
 
@@ -264,7 +264,7 @@ class ProgramKeys:
         return self._action_of([])
 
     def release(self, down: Sequence[str]) -> NestedArray:
-        """Returns the action that releases the keys and buttons no longer down.
+        """Returns the action that releases the keys and buttons no longer held.
 
         It is `None` if the program holds no others.
         """

@@ -82,7 +82,7 @@ _RECTANGLE = struct.Struct(">HHHHi")
 
 
 class State(str, enum.Enum):  # strings hash fast
-    """Names the next message to read, or the decision to wait for."""
+    """Names the next message to read, or the pending decision."""
 
     VERSION = "version"
     # A client reads the security types; before 3.7 the server picks one.
@@ -230,7 +230,7 @@ class Proof(NamedTuple):
     response: bytes
 
     def knows(self, password: str) -> bool:
-        """Returns True if this is the right answer for a password."""
+        """Returns True if this proves knowledge of a password."""
         return hmac.compare_digest(self.response, answer(self.challenge, password))
 
 
@@ -391,7 +391,7 @@ class ClientProtocol(End):
         return self._pick(list(message))
 
     def _pick(self, kinds: list[int]) -> ProtocolEvent | None:
-        """Picks a way to authenticate: by password if there is one."""
+        """Picks an authentication method: by password if there is one."""
         wanted = [_VNC_AUTHENTICATION, _NONE]
         if self._password is None:
             wanted.reverse()
@@ -467,7 +467,7 @@ class ClientProtocol(End):
         """Ignores the bell."""
 
     def _go_on(self) -> ProtocolEvent | None:
-        """Continues with the next rectangle of an update, or ends the update."""
+        """Begins the next rectangle of an update, or ends the update."""
         if not self._left:
             self._go(State.MESSAGE)
             return Updated()
@@ -638,7 +638,7 @@ def version_text(version: tuple[int, int]) -> bytes:
 
 
 def version_of(text: bytes) -> tuple[int, int]:
-    """Reads the other end's version, and returns the standard one that it stands for.
+    """Reads the other end's version, and returns the standard version it stands for.
 
     Newer versions count as 3.8. Versions between 3.3 and 3.7 are not in the standard,
     and count as 3.3.
@@ -675,7 +675,7 @@ def checked_name_length(length: int) -> int:
 
 
 def name_bytes(name: str) -> bytes:
-    """Returns a desktop's name, preceded by its length."""
+    """Returns a desktop's name, with its length in front."""
     data = name.encode("utf-8")[:_LONGEST_NAME]
     return _NUMBER.pack(len(data)) + data
 

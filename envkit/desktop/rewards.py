@@ -144,7 +144,7 @@ class RewardChannel:
         return {ADDRESS: address, EPISODE: str(self._episode)}
 
     def begin(self, episode: int) -> None:
-        """Begins an episode: from now on only lines about it count."""
+        """Begins an episode: from now on, only lines about it count."""
         self._open()
         self._episode = int(episode)
         self._has_ended = False
@@ -165,7 +165,7 @@ class RewardChannel:
         return texts
 
     def is_ready(self) -> bool:
-        """Returns whether the program says that the episode has begun."""
+        """Returns True once the program has reported that the episode has begun."""
         self._receive()
         return self._reported.ready
 
@@ -207,7 +207,7 @@ class RewardChannel:
                 self._programs.remove(program)
 
     def _add(self, program: _Program, line: bytes) -> None:
-        """Adds a line to the reports of its episode, or refuses it."""
+        """Adds a line to the reports of its episode, or rejects it."""
         try:
             message = _parsed(line)
         except ValueError as error:
@@ -241,7 +241,7 @@ class _Program:
         self._rest = b""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Writes a line; a program that does not read its lines misses some."""
+        """Writes a line; a program that does not read its lines loses some."""
         with contextlib.suppress(OSError):
             self.link.send(json.dumps(message).encode() + b"\n")
 
@@ -287,7 +287,7 @@ class Reporter:
         """Connects to the channel.
 
         Args:
-            environ: The environment variables; `None` for those of this process.
+            environ: The environment variables; `None` for this process's.
         """
         given = os.environ if environ is None else environ
         self.episode: int | None = None

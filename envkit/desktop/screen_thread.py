@@ -1,4 +1,4 @@
-"""`ScreenThread`: reads a screen in a thread, so its picture is always the newest.
+"""`ScreenThread`: reads a screen in a thread, so the picture is always the newest.
 
 A VNC server sends the next change only on request, and a client asks for it after it
 has read the last one. Without the thread, an agent that reads 30 times a second would
@@ -27,7 +27,7 @@ _PATIENCE = 0.05
 
 
 class Probe(NamedTuple):
-    """Says where a program shows its response to a key, for `Desktop(probe=...)`.
+    """Says where a program responds to a key on the screen, for `Desktop(probe=...)`.
 
     `key_to_pixel` is then the time from the key to the first change in this region;
     changes elsewhere do not count.
@@ -106,7 +106,7 @@ class ScreenThread:
         return self._key_to_pixel
 
     def update(self, timeout: float | None = 0.0) -> bool:
-        """Switches to the newest picture; returns whether it is a new one.
+        """Switches to the newest picture; returns True if it is new.
 
         Args:
             timeout: Seconds to wait for a change if there is none yet; `None` waits as
@@ -135,7 +135,7 @@ class ScreenThread:
         self._screen.send(*events)
 
     def expect(self) -> None:
-        """Starts to measure how soon a change follows the events sent next."""
+        """Starts measuring how soon a change follows the events sent next."""
         with self._changed:
             # An unanswered probe is measured from its first press.
             if self._acted is None or self.probe is None:
@@ -156,7 +156,7 @@ class ScreenThread:
         self._screen.close()
 
     def _region(self) -> Array:
-        """Returns the part of the newest picture in which a change counts."""
+        """Returns the region of the newest picture in which changes count."""
         frame = self._newest.frame
         if self.probe is None:
             return frame[:0]
@@ -176,7 +176,7 @@ class ScreenThread:
                 return
 
     def _publish(self) -> None:
-        """Publishes a complete picture, and measures the events that it answers."""
+        """Publishes a complete picture, and measures the events it responds to."""
         screen = self._screen
         picture = _Picture(screen.frame.copy(), screen.updates, screen.received_at)
         with self._changed:

@@ -42,7 +42,7 @@ _DEAF = 0.25
 class DesktopServer(Closable):
     """Shows pictures to VNC viewers, and receives their key and pointer events.
 
-    It runs in a thread of its own. A viewer gets the changes since its last update, and
+    It runs in its own thread. A viewer gets the changes since its last update, and
     no update until it has read the one before, so a slow viewer sees fewer pictures and
     delays nobody else.
 
@@ -92,7 +92,7 @@ class DesktopServer(Closable):
         Args:
             size: The width and height of the black picture; with `None`, viewers wait
                 for the first `show`.
-            host: The address to listen at.
+            host: The address to listen on.
             port: The port; 0 picks a free one. Or a socket that already listens.
             name: The name that viewers show.
             password: The password for viewers, by default a random one; `None` lets
@@ -187,7 +187,7 @@ class DesktopServer(Closable):
     def adopt(
         self, link: socket.socket, address: tuple[str, int], *, controls: bool
     ) -> None:
-        """Adopts the connection of a viewer whose password was checked elsewhere.
+        """Takes over the connection of a viewer whose password was checked elsewhere.
 
         Args:
             link: The connection, with the same protocol as any other.
@@ -204,14 +204,14 @@ class DesktopServer(Closable):
     # Viewers call these methods, in the thread.
 
     def handle(self, viewer: Viewer, event: Event) -> bool:
-        """Passes on an event of a viewer if it controls; returns whether it does."""
+        """Passes on an event if the viewer is in control; returns whether it is."""
         if self._on_event is None or not self.is_controller(viewer):
             return False
         self._on_event(event)
         return True
 
     def is_controller(self, viewer: Viewer) -> bool:
-        """Returns True if this viewer controls."""
+        """Returns True if this viewer is in control."""
         return viewer is self._controller()
 
     def refusal(self) -> str | None:
@@ -222,7 +222,7 @@ class DesktopServer(Closable):
         return f"There {are} {counted(self._most, 'viewer')} already."
 
     def judged_at(self, host: str, *, is_right: bool) -> float:
-        """Returns when to tell a viewer at an address whether its password is right."""
+        """Returns when to tell a viewer whether its password is right."""
         now = time.monotonic()
         return self._admission.guesses.judged_at(host, now, is_right=is_right)
 
@@ -325,7 +325,7 @@ class DesktopServer(Closable):
         self._send_updates()
 
     def _idle_time(self) -> float:
-        """Returns the seconds until something is due, unless the bell rings first."""
+        """Returns how long the thread may sleep, unless the bell rings."""
         moments = [viewer.due for viewer in self._viewers if viewer.waits]
         moments.append(self._admission.next_deadline())
         if self._deaf_until is not None:
@@ -374,7 +374,7 @@ class DesktopServer(Closable):
                 self._drop(viewer, reason)
 
     def _attend(self, viewer: Viewer, mask: int) -> None:
-        """Reads from and writes to a viewer, as far as it can now."""
+        """Reads from and writes to a viewer, as far as possible without waiting."""
         if viewer not in self._viewers:
             return
         with self._on_behalf_of(viewer):
@@ -393,7 +393,7 @@ class DesktopServer(Closable):
 
     @contextlib.contextmanager
     def _on_behalf_of(self, viewer: Viewer) -> Iterator[None]:
-        """Drops the viewer, and no other, if the block raises."""
+        """Drops only this viewer if the block raises."""
         try:
             yield
         except DesktopError as error:
@@ -403,7 +403,7 @@ class DesktopServer(Closable):
             self._drop(viewer, f"the server raised {type(error).__name__}")
 
     def _watch(self, viewer: Viewer, wanted: int) -> None:
-        """Sets whether a viewer that can be read or written wakes the thread."""
+        """Sets whether the thread wakes up when a viewer can be read or written."""
         if wanted == viewer.watched:
             return
         if not viewer.watched:

@@ -145,7 +145,7 @@ class Supervisor:
 
         Args:
             command: The program and its arguments.
-            environ: Environment variables in addition to those of this process; `None`
+            environ: Environment variables in addition to this process's; `None`
                 removes one.
             folder: The program's working directory.
 
@@ -168,7 +168,7 @@ class Supervisor:
         return self.ended(0)
 
     def stop(self, number: int) -> None:
-        """Kills a program and everything it started, and waits for their end."""
+        """Kills a program and everything it started, and waits until all have ended."""
         self._ask({"stop": number})
         self._ended.pop(number, None)
 
@@ -207,7 +207,7 @@ class Supervisor:
         return self._answers.pop(0)
 
     def _read(self, timeout: float) -> None:
-        """Reads messages, and waits for the first one at most `timeout` seconds."""
+        """Reads messages; waits up to `timeout` seconds for the first one."""
         if self._link is None:
             raise SupervisorError("The supervisor is closed.")
         while _readable([self._link.fileno()], timeout):
@@ -326,7 +326,7 @@ class _Process:
             self._link.send(message)
 
     def _handle(self) -> bool:
-        """Handles the received messages; returns false if the owner is gone."""
+        """Handles the messages received; returns False if the owner is gone."""
         messages = self._link.receive()
         for message in messages or ():
             try:
@@ -417,7 +417,7 @@ class _Process:
                     running.process.stdout.close()
 
     def _end_all(self, but: list[int]) -> None:
-        """Kills the processes below this one, except some and those below them."""
+        """Kills the processes below this one, except some and their descendants."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             found = [pid for pid in _children(os.getpid()) if pid not in but]
@@ -462,7 +462,7 @@ def _entry(family: int, address: bytes, number: bytes, cookie: bytes) -> bytes:
 
 
 def _readable(numbers: Sequence[int], timeout: float) -> list[int]:
-    """Waits for descriptors; returns those that can be read or have ended."""
+    """Waits for descriptors; returns those that are readable or have ended."""
     poller = select.poll()  # Not select(), which refuses descriptors above 1023.
     for number in numbers:
         poller.register(number, select.POLLIN)
@@ -489,7 +489,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Makes the kernel kill a program when the supervisor dies."""
+    """Makes the kernel kill a program if the supervisor dies."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 

@@ -54,7 +54,7 @@ _MOST_KEYS = 256
 
 
 class Desk(Protocol):
-    """Describes the desktop as its viewers use it.
+    """What a viewer needs to know about the desktop, and can do to it.
 
     Attributes:
         name: The name of the desktop.
@@ -70,16 +70,16 @@ class Desk(Protocol):
         """The width and the height of the picture; 0 and 0 before the first one."""
 
     def handle(self, viewer: Viewer, event: Event) -> bool:
-        """Passes on an event if the viewer controls; returns whether it does."""
+        """Passes on an event if the viewer is in control; returns whether it is."""
 
     def is_controller(self, viewer: Viewer) -> bool:
-        """Returns True if this viewer controls."""
+        """Returns True if this viewer is in control."""
 
     def refusal(self) -> str | None:
         """Returns why no more viewers are admitted; `None` if there is room."""
 
     def judged_at(self, host: str, *, is_right: bool) -> float:
-        """Returns when to tell a viewer at an address whether its password is right."""
+        """Returns when to tell a viewer whether its password is right."""
 
     def welcome(self, viewer: Viewer) -> None:
         """Logs that a viewer has finished the handshake."""
@@ -165,7 +165,7 @@ class Viewer:
         return bool(data)
 
     def add_changes(self, frame: Array, changes: Array | None) -> None:
-        """Adds the changes of the picture to those that the viewer has yet to see."""
+        """Adds changes of the picture to those the viewer has not seen yet."""
         grid = grid_of(frame)
         if self._dirty.shape != grid:
             self._dirty = np.ones(grid, bool)
@@ -173,7 +173,7 @@ class Viewer:
             self._dirty |= changes
 
     def wants_update(self) -> bool:
-        """Returns True if the viewer asked, has read all, and something is new."""
+        """Returns True if the viewer asked, has read all, and there is news."""
         return (
             self._region is not None
             and not self.link.unsent
@@ -186,13 +186,13 @@ class Viewer:
         )
 
     def silence(self, now: float) -> float:
-        """Returns for how many seconds the viewer has not shown that it reads."""
+        """Returns how many seconds ago the viewer last showed that it reads."""
         if self._region is not None and not self.link.unsent:
             return 0.0
         return now - max(self.alive_at, self._sent_at)
 
     def probe(self) -> None:
-        """Sends a part of the picture again: a viewer that reads then asks for more."""
+        """Resends part of the picture: a viewer that reads it will ask for more."""
         if self._region is not None:
             self._dirty[_tiles_of(self._region)][:1, :1] = True
 
@@ -221,7 +221,7 @@ class Viewer:
             self.link.send(update_header(len(rectangles)) + b"".join(rectangles))
 
     def _news(self) -> list[bytes]:
-        """Returns everything new besides pixels: cursor, name and role."""
+        """Returns what is new apart from pixels: cursor, name and role."""
         found = []
         if self._has_cursor and not self._cursor_sent:
             self._cursor_sent = True
@@ -240,7 +240,7 @@ class Viewer:
         return found
 
     def _role_now(self) -> tuple[bool, bool]:
-        """Returns whether the viewer controls, and whether it may."""
+        """Returns whether the viewer is in control, and whether it may be."""
         return self._desk.is_controller(self), self.controls
 
     def release_all(self) -> None:
@@ -289,7 +289,7 @@ class Viewer:
             self._protocol.offer(os.urandom(16))
 
     def _judge(self, proof: Proof) -> None:
-        """Checks a password; `_decide` tells the viewer when the verdict is due."""
+        """Checks a password; `_decide` tells the viewer the verdict later."""
         password, observing = self._desk.passwords
         self.controls = password is not None and proof.knows(password)
         self._knows = self.controls or (
@@ -320,7 +320,7 @@ class Viewer:
         self._desk.welcome(self)
 
     def _refuse(self, reason: str) -> None:
-        """Refuses the viewer; the connection ends once it has been told."""
+        """Refuses the viewer; the connection ends once the viewer knows."""
         self._protocol.refuse(reason)
         self.leaving = reason
 
@@ -350,7 +350,7 @@ class Viewer:
 
 
 def grid_of(frame: Array) -> tuple[int, int]:
-    """Returns the numbers of rows and columns of tiles in a picture."""
+    """Returns how many rows and columns of tiles a picture has."""
     return -(-frame.shape[0] // _TILE), -(-frame.shape[1] // _TILE)
 
 
@@ -373,7 +373,7 @@ def _tiles_of(region: Rectangle) -> tuple[slice, slice]:
 
 
 def _areas(dirty: Array, tiles: tuple[slice, slice]) -> Iterator[Rectangle]:
-    """Yields the areas of dirty tiles: runs in a row, joined with equal ones below."""
+    """Yields the areas of dirty tiles: runs in a row, merged with equal ones below."""
     begun: dict[tuple[int, int], int] = {}
     for number in range(len(dirty) + 1):
         row = dirty[number] if number < len(dirty) else np.zeros(0, bool)
@@ -399,7 +399,7 @@ def _clipped(place: Rectangle, width: int, height: int) -> Rectangle:
 
 
 def _around(first: Rectangle, second: Rectangle) -> Rectangle:
-    """Returns the smallest rectangle that contains both."""
+    """Returns the smallest rectangle around both."""
     x, y = min(first.x, second.x), min(first.y, second.y)
     right = max(first.x + first.width, second.x + second.width)
     bottom = max(first.y + first.height, second.y + second.height)

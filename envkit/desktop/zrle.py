@@ -75,7 +75,7 @@ def _tiles(array: Array) -> Iterator[Array]:
 
 
 def _encoded(pixel_format: PixelFormat, tile: Array) -> bytes:
-    """Encodes a tile in the shortest form that is quick to find."""
+    """Encodes a tile in the shortest form that is quick to compute."""
     flat = tile.reshape(-1)
     starts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     if not len(starts):
@@ -106,7 +106,7 @@ def _encoded(pixel_format: PixelFormat, tile: Array) -> bytes:
 
 
 def _short(pixel_format: PixelFormat, numbers: Array) -> Array:
-    """Returns the bytes of pixels without the one that ZRLE leaves out."""
+    """Returns the bytes of pixels without the byte that ZRLE omits."""
     whole = np.ascontiguousarray(numbers).view(np.uint8)
     return whole.reshape(-1, pixel_format.size)[:, pixel_format.kept]
 
@@ -173,7 +173,7 @@ class _Tiles:
         return self._whole(self._read(count * self._size).reshape(count, self._size))
 
     def _whole(self, short: Array) -> Array:
-        """Restores the byte that ZRLE leaves out of pixels."""
+        """Restores the byte of each pixel that ZRLE omits."""
         if self._size == self._format.size:
             whole = np.ascontiguousarray(short)
         else:

@@ -27,7 +27,7 @@ _SETTINGS = b"\4"
 
 
 class Cluster(NamedTuple):
-    """A Ray cluster that runs, or has run.
+    """A Ray cluster that is running, or was.
 
     Attributes:
         host: The machine of its head node.
@@ -99,7 +99,7 @@ def _timeout(cluster: Cluster, limit: float, *, is_asked: bool) -> WorkerTimeout
 
 
 def _answers(cluster: Cluster, deadline: float) -> bool:
-    """Returns True if the server that answers looks like Ray's control service."""
+    """Returns True if the server there looks like Ray's control service."""
 
     def left() -> float:
         return max(0.001, deadline - time.monotonic())

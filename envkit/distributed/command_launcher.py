@@ -90,7 +90,7 @@ class CommandLauncher:
         self._guardian.watch(command.pid)
 
     def ended(self, worker: int) -> bool:
-        """Returns True if the command of a worker has ended; it is called often."""
+        """Returns True if the command of a worker has ended; called often."""
         if worker not in self._running:
             return True
         command, _ = self._running[worker]

@@ -25,7 +25,7 @@ class FrameError(EOFError):
 
 
 class Frame(NamedTuple):
-    """A frame whose memory is used again for every send or receive.
+    """A frame that reuses its memory for every send or receive.
 
     Attributes:
         head: Its first bytes.

@@ -220,7 +220,7 @@ def unix_name(host: str) -> str:
 
 
 def keep_alive(sock: socket.socket, *, is_pool: bool) -> None:
-    """Makes the system notice that the other machine is out of reach.
+    """Makes the system notice when the other machine is unreachable.
 
     Only the pool gives up if its bytes are not taken for some seconds. Workers must
     wait without limit, because a pool reads nothing while its caller learns.
@@ -353,7 +353,7 @@ class Link:
     # Reading.
 
     def want(self, *memory: Any) -> None:
-        """Takes the memory for the next bytes."""
+        """Sets the memory to read the next bytes into."""
         # Hot: called a few times per frame.
         views = [
             view
@@ -363,7 +363,7 @@ class Link:
         self._wanted += views if self._seal is None else self._seal.want(views)
 
     def expect(self, frame: Frame | None) -> None:
-        """Takes the memory of the frame that is likely to come next, `None` for none.
+        """Sets the memory for the frame that probably comes next; `None` for no guess.
 
         If bytes have been read already, no frame is expected.
         """
@@ -437,7 +437,7 @@ class Link:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _keep(self, frame: Frame, count: int) -> None:
-        """Keeps bytes that arrived in place of the expected ones."""
+        """Keeps bytes that arrived instead of the expected frame."""
         self._expected = None
         self._call_at(1)
         data = b"".join(frame.parts)[:count]
@@ -448,7 +448,7 @@ class Link:
 
     @property
     def has_some(self) -> bool:
-        """Whether there are bytes that were read, or decrypted, but not wanted yet."""
+        """Whether bytes were read or decrypted before anyone wanted them."""
         # Hot: called once per frame.
         return self._begin < self._end or (
             self.is_tls and self._sock.pending() > 0  # type: ignore[attr-defined]
@@ -460,7 +460,7 @@ class Link:
         return bool(self._poller.poll(0))
 
     def fill(self) -> bool:
-        """Reads into the wanted memory; returns True if it is full.
+        """Reads into the wanted memory; returns True once it is full.
 
         Raises:
             EOFError: The link has ended.
@@ -540,11 +540,11 @@ class Link:
 
     @property
     def unsent(self) -> bool:
-        """Whether there are unsent bytes."""
+        """Whether some bytes are still unsent."""
         return bool(self._outbox)
 
     def send(self, parts: Sequence[Any], size: int = 0) -> None:
-        """Sends bytes, or keeps those for which there is no room.
+        """Sends bytes, and keeps those that the socket has no room for.
 
         If the link has ended, nothing is sent; reading it then reveals the end.
 
@@ -582,7 +582,7 @@ class Link:
                 self._outbox += part
 
     def push(self, patience: float = 0.0) -> None:
-        """Sends unsent bytes while there is room, at most `patience` seconds."""
+        """Sends unsent bytes while there is room, for at most `patience` seconds."""
         deadline = time.monotonic() + patience
         while self._outbox and not self.fault:
             try:
@@ -617,13 +617,13 @@ class Link:
     # The end.
 
     def shut(self) -> None:
-        """Ends the link for both sides; bytes that have arrived can still be read."""
+        """Ends the link for both sides; bytes that have arrived remain readable."""
         # The shutdown of an encrypted socket would wait for the other side.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Closes this end. If a fork holds it too, the link goes on."""
+        """Closes this end. If a fork holds it too, the link stays open."""
         self._sock.close()
         self._wanted.clear()
         self._outbox.clear()

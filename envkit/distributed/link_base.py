@@ -1,4 +1,4 @@
-"""`LinkBase`: the pool's side of workers with a link each.
+"""`LinkBase`: the pool's side of workers that each have a link.
 
 ```
  pool ── LinkBase ── epoll over links: frames of rows are read into the slab,
@@ -133,7 +133,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
 
     @abc.abstractmethod
     def _order(self, job: WorkerJob) -> Order:
-        """Returns a job ready to be sent; raises if that is impossible."""
+        """Returns a job ready to send; raises if there is none."""
 
     @abc.abstractmethod
     def _reach(self, job: WorkerJob, order: Order, *, again: bool) -> None:
@@ -151,13 +151,13 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
         """Sends a worker the layout of its rows."""
 
     def _send_objects(self, known: Worker, rows: Array) -> None:
-        """Sends the objects in the actions of rows, if there can be some."""
+        """Sends the objects in the actions of rows, if actions can contain any."""
 
     def _handle_other(self, fd: int) -> None:
         """Handles a descriptor that is neither a link nor the bell."""
 
     def _handle_news(self) -> None:
-        """Handles the data that another thread left before it rang the bell."""
+        """Handles what another thread left before it rang the bell."""
 
     @abc.abstractmethod
     def _check_sources(self, now: float) -> None:
@@ -181,7 +181,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
 
     @abc.abstractmethod
     def _drop(self, known: Worker) -> None:
-        """Forgets a worker, cutting it off if it still runs."""
+        """Forgets a worker; cuts it off if it is still running."""
 
     @abc.abstractmethod
     def _end_some(self, leaving: Sequence[Worker], grace: float) -> list[ExitReport]:
@@ -206,7 +206,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
                 self._reach(job, order, again=False)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of a lost one."""
+        """Starts another worker in place of a lost one; does not wait for it."""
         order = self._order(job)
         with uninterrupted():
             known = self._workers.get(worker)
@@ -327,7 +327,7 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             self._watch(known)
 
     def _watch(self, known: Worker) -> None:
-        """Waits for room in a link as long as it has unsent bytes."""
+        """Waits for room in a link while it has unsent bytes."""
         link = known.link
         assert link is not None
         known.is_pushed = link.unsent
@@ -446,19 +446,19 @@ class LinkBase(abc.ABC, Generic[Worker, Order]):
             link.close()
 
     def wake(self) -> None:
-        """Ends the wait of another thread; from now on `wait_events` does not wait."""
+        """Ends another thread's wait; from now on `wait_events` does not wait."""
         self._inbox.is_ending = True
         self._ring()
 
     def _ring(self) -> None:
-        """Wakes the pool's thread, if it still waits; may be called in any thread."""
+        """Wakes the pool's thread if it is still waiting; callable from any thread."""
         with self._ringing:
             bell = self._bell
             if bell is not None and not self._closed:
                 bell.ring()
 
     def close(self, grace: float) -> list[ExitReport]:
-        """Ends the remaining workers; may be repeated."""
+        """Ends the remaining workers; calling it again does nothing."""
         if self._closed:
             return []
         self.wake()

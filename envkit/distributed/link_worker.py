@@ -1,11 +1,11 @@
-"""The process of a worker that may be on another machine than its pool.
+"""The process of a worker that may run on a different machine from its pool.
 
 ```
 pool                                            worker
   a command that was started  ───────────────▶   dials, and proves itself
   search path, Job(constructors, …)         ─▶   builds the environments
                                             ◀─   Hello(specs, …), or the failure
-  Bind(the layout of its rows)              ─▶   makes a slab of its own
+  Bind(the layout of its rows)              ─▶   makes its own slab
   ASKED, with the actions                   ─▶   runs these rows
                                             ◀─   ANSWERED, with their time steps
   Request                                   ─▶   answers it

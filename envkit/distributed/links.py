@@ -81,11 +81,10 @@ _TO_TRUST = (
     "send, and the pool has ignored all of it: check the proxies and tunnels on the "
     "way to {address}."
 )
-# Seconds for a worker's carrier to end after its link, and seconds between two looks at
-# it meanwhile.
+# Seconds for a worker's carrier to end after its link, and seconds between checks on
+# it.
 _LAST_WORDS, _ENDING_POLL_INTERVAL = 3.0, 0.002
-# Seconds between two looks at sources that cannot wake us: late strangers, ended
-# commands.
+# Seconds between checks of sources that cannot wake us: late strangers, ended commands.
 _POLL_INTERVAL = 0.1
 
 
@@ -99,21 +98,21 @@ class Launcher(Protocol):
     places: int | None
 
     def start(self, worker: int, address: str) -> None:
-        """Begins to start a worker, which dials the address.
+        """Begins to start a worker, which will connect to the address.
 
         Raises:
             OSError: It cannot be started.
         """
 
     def ended(self, worker: int) -> bool:
-        """Returns True if the carrier that was started for a worker has ended.
+        """Returns True if the process that carries a worker has ended.
 
         It is called about ten times a second, so a launcher may use it for periodic
         work.
         """
 
     def report(self, worker: int) -> ExitReport:
-        """Returns how the carrier ended, as far as known."""
+        """Returns how the carrier ended, as far as is known."""
 
     def kill(self, worker: int) -> None:
         """Kills the carrier of a worker, and returns when it has ended."""
@@ -201,7 +200,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         tls: ssl.SSLContext | bool | None = None,
         connect_timeout: float = 60.0,
     ) -> None:
-        """Stores the arguments, which are those of `linked`; starts nothing."""
+        """Stores the arguments of `linked`; starts nothing."""
         self._launcher = launcher
         self._connect_timeout = connect_timeout
         self._listener = Listener(host, port, reach_as, tls)
@@ -330,7 +329,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
             raise
 
     def _adopt_guest(self, worker: int, job: PackedJob) -> None:
-        """Gives an invited worker its place, whether it has connected or not."""
+        """Gives an invited worker its place, connected or not."""
         guest = self._guests.pop(worker, None)
         if guest is None:
             raise OSError(
@@ -388,7 +387,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
                     self._handle_unconnected(known, now)
 
     def _handle_ends(self, now: float) -> None:
-        """Handles workers whose link has ended, once they end too or time out."""
+        """Handles workers whose link has ended, once they end or time out."""
         with uninterrupted():
             for known in list(self._ending):
                 has_ended = known.is_killed or now >= known.end_by
@@ -396,7 +395,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
                     self._queue_end(known)
 
     def _handle_unconnected(self, known: _Incarnation, now: float) -> None:
-        """Handles a worker that has not connected although its command has ended."""
+        """Handles a worker that never connected although its command has ended."""
         report = self._launcher.report(known.worker)
         if report.exitcode != 0 and not known.is_invited:
             self._queue_end(known)
@@ -473,7 +472,7 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
     # Questions.
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker a question; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer arrives as an event `Replied`."""
         packed = pack_request(request)
         known = self._workers.get(worker)
         if known is None or known.row_frames is None:
@@ -504,12 +503,12 @@ class LinkedBackend(LinkBase["_Incarnation", PackedJob]):
         known.remedy = _TO_TRUST.format(address=known.address)
 
     def _queue_end(self, known: _Incarnation) -> None:
-        """Queues a worker's end, behind its last messages."""
+        """Queues a worker's end, after its last messages."""
         if self._workers.get(known.worker) is known:
             self._inbox.queue.append(Exited(known.worker, self._end_worker(known)))
 
     def _end_worker(self, known: _Incarnation) -> ExitReport:
-        """Ends the remains of a worker; returns how it ended."""
+        """Cleans up after a worker; returns how it ended."""
         self._launcher.kill(known.worker)
         report = self._launcher.report(known.worker)
         # A command that only submitted a job does not know how the job ended.
@@ -665,7 +664,7 @@ class _Guest:
         self.arrival: Arrival | None = None
 
     def close(self) -> None:
-        """Closes its connection, if it has one."""
+        """Closes its connection, if any."""
         if self.arrival is not None:
             self.arrival.sock.close()
 

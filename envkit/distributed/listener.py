@@ -57,7 +57,7 @@ _INSTALL = (
 
 
 class Arrival(NamedTuple):
-    """A worker that has proved itself.
+    """A worker that has shown a valid token.
 
     Attributes:
         worker: Its index.
@@ -105,7 +105,7 @@ class Listener:
         self._strangers: dict[int, _Stranger] = {}
 
     def move_to(self, host: str) -> None:
-        """Makes workers connect to another address of this machine from now on."""
+        """Changes the address of this machine that workers connect to from now on."""
         if host != self._host:
             self._set_place(host, None)
 
@@ -129,7 +129,7 @@ class Listener:
         self._tls = tls
 
     def _secure(self) -> None:
-        """Makes the pool's certificate, once, if it needs one."""
+        """Makes the pool's certificate the first time it is needed."""
         wanted = self._has_to_encrypt
         if self._tls is not None or wanted is False:
             return
@@ -159,7 +159,7 @@ class Listener:
         return Address(self._reach_as, port, token, self._certificate)
 
     def revoke(self, token: Token) -> None:
-        """Accepts nobody with this token any more."""
+        """Stops accepting this token."""
         self._tokens.pop(token.ident, None)
         if not self._tokens:
             self.close()
@@ -194,7 +194,7 @@ class Listener:
         return arrived
 
     def _read_proof(self, stranger: _Stranger, poller: Poller) -> list[Arrival]:
-        """Reads more; accepts a connection that proves itself, drops one that fails."""
+        """Reads more; accepts a proved connection, and drops one with a wrong proof."""
         try:
             is_whole = stranger.read()
         except (OSError, EOFError):
@@ -245,7 +245,7 @@ class Listener:
         return arrived
 
     def close(self) -> None:
-        """Closes the listener, and drops connections without proof."""
+        """Closes the listener, and drops unproved connections."""
         # Pollers forget descriptors that are closed.
         for stranger in self._strangers.values():
             stranger.sock.close()
@@ -290,7 +290,7 @@ class _Stranger:
 
 
 def _level_of_caller() -> int:
-    """Returns the `stacklevel` for a warning to point to the caller of envkit."""
+    """Returns the `stacklevel` with which a warning points to envkit's caller."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("envkit."):
         level, frame = level + 1, frame.f_back
@@ -300,7 +300,7 @@ def _level_of_caller() -> int:
 def _unix_places(
     host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | bool | None
 ) -> tuple[str, str]:
-    """Returns the name to listen on with a Unix socket, and the name for workers.
+    """Returns a Unix socket's name to listen on, and the name for workers.
 
     Raises:
         ValueError: A socket cannot have such a name.

@@ -1,4 +1,4 @@
-"""`RayBackend`: Ray places, starts and watches workers; rows travel beside it.
+"""`RayBackend`: Ray places, starts and watches workers; rows bypass Ray.
 
 ```
  pool ── LinkedBackend ── RayLauncher ── Ray ─▶  actor EnvkitWorker, anywhere
@@ -112,7 +112,7 @@ class RayBackend(LinkedBackend):
         self._listens_for_ray = host is None
 
     def usual_workers(self) -> int:
-        """Returns for how many workers the cluster has CPUs, if they are all free."""
+        """Returns how many workers the cluster's CPUs would hold if all were free."""
         return self._ray.usual_workers()
 
     def connect(self, patience: float | None = None) -> None:
@@ -213,7 +213,7 @@ class RayLauncher:
         return address
 
     def usual_workers(self) -> int:
-        """Returns for how many workers the cluster has CPUs, if they are all free."""
+        """Returns how many workers the cluster's CPUs would hold if all were free."""
         if self.places is not None:
             return self.places
         self.connect()
@@ -246,7 +246,7 @@ class RayLauncher:
         )
 
     def ended(self, worker: int) -> bool:
-        """Returns True if the carrier that was started for a worker has ended."""
+        """Returns True if the process that carries a worker has ended."""
         carrier = self._carriers.get(worker)
         if carrier is None:
             return True
@@ -278,7 +278,7 @@ class RayLauncher:
             )
 
     def report(self, worker: int) -> ExitReport:
-        """Returns how the carrier ended, as far as known."""
+        """Returns how the carrier ended, as far as is known."""
         carrier = self._carriers.get(worker)
         if carrier is None or not carrier.ended.done():
             return ExitReport(worker, 0)
@@ -292,7 +292,7 @@ class RayLauncher:
     def _report_of(
         self, worker: int, carrier: _Carrier, error: BaseException
     ) -> ExitReport:
-        """Returns the report on a worker whose actor has died, or could not start."""
+        """Returns the report on a worker whose actor died or could not start."""
         if carrier.is_killed:
             return ExitReport(worker, 0)
         reason = str(error).strip()
@@ -335,7 +335,7 @@ class RayLauncher:
 
 
 class _Carrier:
-    """An actor, and its present or last worker."""
+    """An actor, and its current or last worker."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class _Carrier:
         self.is_killed = False
 
     def is_idle(self) -> bool:
-        """True if its worker has ended but the actor lives on."""
+        """True if its worker has ended and the actor is still alive."""
         # An actor that is being killed may still report its worker's end.
         is_answered = self.ended.done() and self.ended.exception() is None
         return is_answered and not self.is_killed
@@ -394,7 +394,7 @@ def _copy(read: int, tail: bytearray) -> None:
 
 
 def _imported() -> Any:
-    """Returns Ray, with the submodules that this module uses."""
+    """Returns Ray with the submodules used here."""
     try:
         # If this is interrupted, Ray cannot be imported in this process any more.
         with uninterrupted():

@@ -196,7 +196,7 @@ class RowFrames:
         self._together = 0
 
     def _count_apart(self) -> None:
-        """Records for each row the request that `ask_together` recorded for all."""
+        """Records row by row the request that `ask_together` recorded once for all."""
         if self._together:
             self._outstanding.fill(self._together | 1)
             self._may_be_apart, self._together = True, 0
@@ -204,7 +204,7 @@ class RowFrames:
     # The pool's side.
 
     def due(self, rows: Array | None) -> Array:
-        """Returns the rows among these that owe an answer and were not sent yet.
+        """Returns those of the rows that owe an answer and have not been sent yet.
 
         `None` stands for all.
         """
@@ -214,7 +214,7 @@ class RowFrames:
         return np.flatnonzero(due) if rows is None else rows[due[rows]]
 
     def ask(self, rows: Array) -> list[Any]:
-        """Returns the frame that asks some rows, which are due."""
+        """Returns the frame that asks some due rows."""
         # Hot in asynchronous use: called for every few rows.
         self._outstanding[rows] = self._sequence[rows] | _RAISED
         self._may_be_apart = True
@@ -251,7 +251,7 @@ class RowFrames:
         return bool(self._outstanding[row] == self._sequence[row] | _RAISED)
 
     def receive_control(self, flags: int, count: int, length: int) -> memoryview:
-        """Returns the memory for the part of an answer before the leaves.
+        """Returns the memory for the part of an answer before its leaves.
 
         Raises:
             FrameError: There is no such answer.
@@ -268,7 +268,7 @@ class RowFrames:
         return _view(self._control[:size])
 
     def receive_leaves(self, flags: int, count: int) -> list[Any]:
-        """Returns the memory for an answer's leaves, after its first part has come."""
+        """Returns the memory for an answer's leaves, once the first part is here."""
         # Hot in asynchronous use: called once per answer.
         self._count_apart()
         control, slot, place = self._control, flags & _SLOT, self._meters_size
@@ -335,7 +335,7 @@ class RowFrames:
     # The worker's side.
 
     def expected_request(self, flags: int) -> Frame | None:
-        """Returns the frame that asks all rows again, after one with these flags.
+        """Returns the frame that will ask all rows again, after one with these flags.
 
         `None` if only some were asked, because the next request may be for some too.
         """
@@ -353,7 +353,7 @@ class RowFrames:
         return [*self._numbers_views, self._trash_of(size)]
 
     def check_asked(self, flags: int, count: int, length: int) -> None:
-        """Raises if the head of a frame cannot be that of a request to rows.
+        """Raises unless a frame's head is that of a valid request to rows.
 
         Raises:
             FrameError: Its size or its flags are wrong.
@@ -492,7 +492,7 @@ def _row_size(arrays: Sequence[Array]) -> int:
 def _scatter(
     memory: Any, arrays: Sequence[Array], rows: Array, accepted: Array, place: int = 0
 ) -> None:
-    """Copies rows from bytes into their arrays."""
+    """Copies rows out of bytes into their arrays."""
     count = len(rows)
     for array in arrays:
         shape = (count, *array.shape[1:])

@@ -27,7 +27,7 @@ __all__ = ["CUT_OFF", "host_worker", "run_worker"]
 
 # The exit status if the connection ended before the worker.
 CUT_OFF = 75
-# Seconds between two looks at a process, on systems without pidfds.
+# Seconds between checks on a process, on systems without pidfds.
 _POLL_INTERVAL = 0.1
 _PROGRAM = (
     "import sys\n"
@@ -52,11 +52,11 @@ def host_worker(address: str) -> int:
 
 
 def run_worker(address: str, stderr: int | None = None) -> int:
-    """Runs one worker for the pool at an address; returns the worker's exit status.
+    """Runs one worker for the pool at an address; returns its exit status.
 
     Args:
         address: The pool's address.
-        stderr: The worker's standard error; `None` for that of this process.
+        stderr: The worker's standard error; `None` for this process's.
 
     Returns:
         The worker's exit status, `CUT_OFF`, or the negative number of the signal that
@@ -86,7 +86,7 @@ def run_worker(address: str, stderr: int | None = None) -> int:
 def _run(
     link: int, pool: tuple[str, bytes], stderr: int | None, guardian: Guardian
 ) -> int:
-    """Runs a worker at the end of a link, and ends its remaining helpers."""
+    """Runs a worker at the end of a link, then ends any helpers it left."""
     child = ChildInterpreter(
         _PROGRAM,
         ascii((sys.path, *pool)),
@@ -130,7 +130,7 @@ def _watch(link: int, process: ChildInterpreter) -> bool:
 
 
 def _end_like(number: int) -> None:
-    """Ends this process by the signal that ended the worker."""
+    """Ends this process by the same signal that ended the worker."""
     import resource
 
     # The worker has left any core file already; don't write a second one.

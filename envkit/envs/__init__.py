@@ -1,4 +1,4 @@
-"""Small environments that come with envkit, made for thousands of rows at once.
+"""Small environments that come with envkit, fast for thousands of rows at once.
 
 Each is loaded when it is first used, so a worker loads only its own.
 """

@@ -130,7 +130,7 @@ class BatchableEnvironment(RowBatch):
         Args:
             actions: An int64 in range for each row, read-only.
             live: False in rows whose episode has ended. Their state may change in any
-                way, because they begin anew right after this, but their random streams
+                way, because they begin again right after this, but their random streams
                 must not advance.
 
         Returns:

@@ -84,7 +84,7 @@ class DiscreteActions:
         return given
 
     def _refuse(self, action: Any) -> None:
-        """Raises the error for an action of the wrong shape or kind."""
+        """Raises the error for an action of the wrong shape or dtype."""
         if isinstance(action, np.ndarray | np.generic) and action.dtype.kind in "iu":
             action = action.astype(np.int64)  # any integers fit
         check_fits(

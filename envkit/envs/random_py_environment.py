@@ -68,7 +68,8 @@ class RandomPyEnvironment(SpecifiedEnvironment):
             seed: Seeds the random values.
             render_size: The shape of a rendered picture.
             min_duration: The fewest steps an episode has.
-            max_duration: The most steps an episode has; `None` for no limit.
+            max_duration: The maximum number of steps in an episode; `None` for no
+                limit.
         """
         _check_arguments(
             episode_end_probability, batch_size, min_duration, max_duration
@@ -122,7 +123,7 @@ class RandomPyEnvironment(SpecifiedEnvironment):
                 f"RandomPyEnvironment renders 'rgb_array' only, not {mode!r}."
             )
         size = (*self._dims, *self._render_size)
-        # A generator of its own: rendering must not change later episodes.
+        # Its own generator: rendering must not change later episodes.
         noise = np.random.default_rng(int(self._num_steps.sum()))
         return noise.integers(0, 256, size, dtype=np.uint8)
 

@@ -55,7 +55,7 @@ class BatchActions(Protocol):
         """Returns the action of a single environment; raises if it does not fit."""
 
     def for_rows(self, action: Any, ended: Array) -> Array:
-        """Returns the actions of all rows; ignores those of rows that have ended."""
+        """Returns the actions of all rows; ignores those of ended rows."""
 
 
 class RowBatch(SpecifiedEnvironment):
@@ -70,7 +70,7 @@ class RowBatch(SpecifiedEnvironment):
     # The modes of `render`.
     render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
 
-    # Names of the actions, for people; `None` if numbers say it all.
+    # Readable names of the actions; `None` if numbers are enough.
     action_names: ClassVar[tuple[str, ...]] = ()
 
     # The names of the attributes that hold a subclass's state, one array each. The
@@ -215,7 +215,7 @@ class RowBatch(SpecifiedEnvironment):
     def _step_all(
         self, actions: Array, ended: Array, still: Array | None = None
     ) -> TimeStep:
-        """Steps the rows that go on, and begins episodes in those that have ended.
+        """Steps the rows in mid-episode, and begins episodes in the others.
 
         Args:
             actions: The checked action of each row.
@@ -228,7 +228,7 @@ class RowBatch(SpecifiedEnvironment):
         """Returns the picture of one row, a uint8 array `(height, width, 3)`."""
 
     def _text(self, row: int) -> str:
-        """Returns one row as text, in lines."""
+        """Returns one row as lines of text."""
         return shaded(self._draw(row))
 
     def _info(self) -> dict[str, Array]:
@@ -265,7 +265,7 @@ class RowBatch(SpecifiedEnvironment):
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
         still = ~(stepping | beginning)
-        # Rows that begin anew, and among them those whose episode has ended.
+        # Rows that begin an episode, and those of them whose previous one has ended.
         ended = beginning | (stepping & (self._terminated | self._truncated))
         actions = self._actions.for_rows(action, ended | still)
         return self._step_all(actions, ended, still)
@@ -306,7 +306,7 @@ class RowBatch(SpecifiedEnvironment):
             array[...] = state[name]
 
     def _arrays(self) -> dict[str, Array]:
-        """Returns all arrays that later steps depend on."""
+        """Returns all arrays that affect later steps."""
         names = ("_terminated", "_truncated", "_began", *self._state_arrays)
         return {
             "positions": self._streams.positions,

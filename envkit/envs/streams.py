@@ -62,7 +62,7 @@ def drawn(position: Any, key: Any) -> tuple[Any, Any]:
 
 
 class RowStreams:
-    """Holds one random stream per row; row `i` depends on seed `i` alone.
+    """Holds one random stream per row; row `i` depends only on seed `i`.
 
     Every method takes indices of distinct rows, and advances only their streams. A
     row's draws do not depend on which other rows draw with it.
@@ -125,7 +125,7 @@ class RowStreams:
         return drawn
 
     def normal(self, rows: Array, count: int) -> Array:
-        """Draws `count` normally distributed floats for each row, draws first."""
+        """Draws `count` normally distributed floats for each row; draws come first."""
         pairs = (count + 1) // 2
         share = self.uniform(rows, 2 * pairs)
         # Box-Muller: a point with uniform direction and exponentially distributed
@@ -136,7 +136,7 @@ class RowStreams:
         return both[:count]
 
     def _bits(self, rows: Array, count: int) -> Array:
-        """Draws `count` integers of 53 bits for each row, draws first."""
+        """Draws `count` integers of 53 bits for each row; draws come first."""
         # Hot: called in every step in which an episode begins.
         ahead = _steps_ahead(count)
         words: Array = self.positions.take(rows) + ahead

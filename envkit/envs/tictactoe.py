@@ -220,7 +220,7 @@ class TicTacToe(BatchableEnvironment):
         return found
 
     def _still_open(self, rows: Array) -> Array:
-        """Returns those of the rows in which the game goes on."""
+        """Returns those of the rows in which the game continues."""
         room = (self._board[rows] == _EMPTY).any(axis=1)
         found: Array = rows[room & (self._winner[rows] == _EMPTY)]
         return found

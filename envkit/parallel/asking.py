@@ -57,7 +57,7 @@ def ask(
 def ask_everyone(
     facade: Any, method: str, values: Sequence[Any] | None = None
 ) -> list[Any]:
-    """Asks every environment, and again those of a worker replaced meanwhile."""
+    """Asks every environment; asks those of a worker replaced meanwhile again."""
     pool: Pool = facade._pool
     envs = range(len(pool.rows_of_env))
     values = [None] * len(envs) if values is None else values

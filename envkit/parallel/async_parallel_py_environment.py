@@ -71,7 +71,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
-        The arguments are those of `ParallelPyEnvironment`. Workers that share nothing
+        Takes the same arguments as `ParallelPyEnvironment`. Workers that share nothing
         delay each other least: for environments of very different speed, take as many
         workers as environments.
         """
@@ -121,7 +121,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         seed: ResetSeed = None,
         options: Options = None,
     ) -> None:
-        """Starts an episode in the given rows, or in all, and returns at once.
+        """Starts an episode in the given rows, or in all, and returns immediately.
 
         A seed or options must be sent first, so the call then waits until the workers
         of these rows are idle.
@@ -160,7 +160,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
-        """Sends row `i` of the actions to `env_ids[i]`, and returns at once.
+        """Sends row `i` of the actions to `env_ids[i]`, and returns immediately.
 
         `env_ids` defaults to all rows. Under NEXT_STEP, a row whose episode has ended
         begins the next one and ignores its action. So does a row that has not begun
@@ -231,7 +231,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         return AsyncBatch(rows, time_step, info)
 
     def _begin_again(self, owing: Array) -> bool:
-        """Resets rows again that were lost before they used their seeds or options.
+        """Resets rows again that were lost before using their seeds or options.
 
         Returns:
             Whether there are any.
@@ -288,7 +288,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     def current_time_step(
         self, env_ids: Sequence[int] | Array | None = None
     ) -> TimeStep:
-        """Returns the time steps that a policy should act on, of rows that owe nothing.
+        """Returns the time steps for a policy to act on, of rows that owe nothing.
 
         Under `AutoReset.SAME_STEP` these differ from what `recv` returned: after the
         `LAST` of an episode, they are already the `FIRST` of the next.
@@ -387,7 +387,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     @locked
     def set_state(self, state: PoolState) -> None:
-        """Restores what `get_state` returned, or changes nothing at all."""
+        """Restores what `get_state` returned, or changes nothing."""
         self._check_idle("set_state")
         check_state(state, type(self).__name__, self._pool)
         from envkit.parallel.durability.saving import restore

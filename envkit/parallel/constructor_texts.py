@@ -1,4 +1,4 @@
-"""Short names for constructors in messages, however large their arguments are."""
+"""Short names for constructors in messages, even if their arguments are large."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _is_lambda(value: Any) -> bool:
 
 
 def _place_of(value: Any) -> str:
-    """Returns the file and line of a function or class, as far as they are known."""
+    """Returns the file and line of a function or class, as far as is known."""
     function = getattr(value, "__func__", value)
     if isinstance(function, types.FunctionType):
         code = function.__code__

@@ -142,7 +142,7 @@ class Ending:
 
 
 def gone(earlier: WorkerError, call: str) -> WorkerError:
-    """Returns the error for a call to a worker that was lost in an earlier call."""
+    """Returns the error for calls to a worker that was lost in an earlier call."""
     if not isinstance(earlier, WorkerCrashed | WorkerTimeout):
         return earlier
     name = worker_name(earlier.worker, earlier.pid, earlier.host)
@@ -182,7 +182,7 @@ def _worker_facts(
 
 
 def _stderr_excerpt(tail: str) -> str:
-    """Returns the few most telling lines of standard error, shortened if need be."""
+    """Returns the most informative lines of standard error, shortened if necessary."""
     shown = tail.strip("\n").splitlines()
     for number, line in enumerate(shown):
         # Python's crash report begins with the cause and the innermost call, and can
@@ -197,7 +197,7 @@ def _stderr_excerpt(tail: str) -> str:
 
 
 def worker_name(worker: int | None, pid: int | None, host: str = "") -> str:
-    """Names a worker by its index, process and machine, as far as these are known.
+    """Names a worker by index, process and machine, as far as they are known.
 
     Example:
         >>> worker_name(3, 4711), worker_name(3, 4711, "node-7"), worker_name(3, None)
@@ -240,7 +240,7 @@ def _after_start(steps: int) -> str:
 
 
 def _cause_of_crash(report: ExitReport, command: str | None) -> str:
-    """Names the usual cause of an ending like this."""
+    """Names the usual cause of such an end."""
     if report.lost or report.remedy:
         return report.remedy
     if report.signal in _NATIVE_SIGNALS:
@@ -298,7 +298,7 @@ def _other_workers(others: int | None) -> str:
 
 
 def restart_remedy(reason: str, what: str) -> str:
-    """Says how to survive failures like this, or that restarts were already tried.
+    """Says how to survive such failures, or that restarts were already tried.
 
     Args:
         reason: The supervisor's reason to give up; "" if it was not asked.

@@ -72,7 +72,7 @@ class OneEnvironment:
         return self._of_own_rows(self._facade.repaired)
 
     def current_losses(self) -> dict[int, Loss]:
-        """Returns the loss behind each row of `repaired`, by row."""
+        """Returns, by row, the loss behind each row of `repaired`."""
         first, found = self._own_rows.start, self._facade.current_losses()
         return {
             row - first: found[row]._replace(row=row - first)

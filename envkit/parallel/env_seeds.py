@@ -17,8 +17,8 @@ class EnvSeed(NamedTuple):
 
     Attributes:
         given: The last seed that it was given; later workers derive theirs from it.
-        seed: The seed of the present environment.
-        rebuilds: How often the environment was rebuilt since.
+        seed: The seed of the current environment.
+        rebuilds: How many times the environment was rebuilt since.
     """
 
     given: Any = None
@@ -27,7 +27,7 @@ class EnvSeed(NamedTuple):
 
     @property
     def in_use(self) -> Any:
-        """The seed of the present environment, after its rebuilds."""
+        """The seed of the current environment, derived again after each rebuild."""
         return derived_seed(self.seed, self.rebuilds)
 
 
@@ -77,7 +77,7 @@ class EnvSeeds:
     def restore(
         self, changed: Mapping[int, EnvSeed], results: Sequence[Any] | None = None
     ) -> None:
-        """Restores the seeds of environments that were not seeded after all.
+        """Restores the seeds of environments that were not seeded in the end.
 
         Args:
             changed: The result of `change`.
@@ -97,7 +97,7 @@ class EnvSeeds:
         return derived_seed(self._seeds[env].given, restarts)
 
     def set_derived(self, env: int, restarts: int) -> None:
-        """Records that the new worker of an environment has started with that seed."""
+        """Records that a worker's new environment has started with the derived seed."""
         seed = self.derived(env, restarts)
         self._seeds[env] = EnvSeed(self._seeds[env].given, seed)
 

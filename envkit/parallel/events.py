@@ -104,7 +104,7 @@ class Events:
         self._is_closed = False
 
     def move(self, rows: Rows) -> None:
-        """Switches to other rows, which may include the present ones."""
+        """Switches to another set of rows, which may include the current ones."""
         gone = self._rows.worker_of_row[rows.layout.rows :].tolist()
         for worker in set(gone).difference(rows.layout.workers):
             self._restarts.forget(("worker", worker))
@@ -148,7 +148,7 @@ class Events:
             raise
 
     def wait_plainly(self, may_owe: int, patience: float) -> bool:
-        """Waits for answers by the fastest path, as long as nothing else happens.
+        """Waits for answers on the fastest path, as long as nothing else happens.
 
         Args:
             may_owe: How many rows may still owe an answer at the end.
@@ -223,7 +223,7 @@ class Events:
         return max(self._rows.all_busy() - missing, -1)
 
     def _next_deadline(self, deadline: float | None) -> float | None:
-        """Returns the earliest moment at which something has to be done."""
+        """Returns the earliest time at which something has to be done."""
         if not self._has_timeouts and self.is_plain:
             return deadline
         times = [] if deadline is None else [deadline]
@@ -278,14 +278,14 @@ class Events:
             self._rows.set_sent(rows, due, self._clock.away)
 
     def _due(self, rows: Array) -> Array:
-        """Returns the deadlines of rows that are asked now."""
+        """Returns the deadlines for rows that are asked now."""
         step, reset = (self._timeouts[one] or np.inf for one in (STEP, RESET))
         commands = self._rows.slab.requested[rows]
         due: Array = self._clock.now() + np.where(commands == STEP, step, reset)
         return due
 
     def _look(self) -> None:
-        """Marks the rows that have answered, and deals with those that have raised."""
+        """Marks rows that have answered, and handles those that raised."""
         # Hot in asynchronous use: called for every few rows.
         new = self._rows.answered()
         if new.size:
@@ -302,7 +302,7 @@ class Events:
                 self._repair_raised()
 
     def _go_on(self) -> None:
-        """Starts workers whose pause is over, and asks rows that waited."""
+        """Starts workers whose pause is over, and asks the rows that waited."""
         with uninterrupted():
             self._workers.start_again()
             self.release()
@@ -327,7 +327,7 @@ class Events:
     # Handling events.
 
     def handle(self, queue: deque[Event]) -> None:
-        """Handles events, after the answers that came before them."""
+        """Handles events, but first the answers that came before them."""
         if queue:
             self._look()
             self._carry_out(queue)
@@ -361,7 +361,7 @@ class Events:
             entry.question = None
 
     def _repair_raised(self) -> None:
-        """Repairs or breaks the rows of environments that have raised."""
+        """Repairs or breaks the rows of environments that raised."""
         rows, now = self._rows, self._clock.now()
         marked = rows.slab.raised_rows(np.array(list(self._failures), np.intp))
         for row in marked.tolist():
@@ -447,7 +447,7 @@ class Events:
         self._workers.become(worker, WorkerState.WAITING, due=at)
 
     def _lose(self, worker: int, error: WorkerError) -> None:
-        """Breaks the rows of a worker that is not replaced."""
+        """Breaks the rows of a worker that will not be replaced."""
         self._workers.workers[worker].crash = error
         self._workers.become(worker, WorkerState.LOST)
         for observer in self._observers:

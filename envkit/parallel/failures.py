@@ -230,7 +230,7 @@ def differs(worker: int, env: int, maker: str, text: str) -> WorkerError:
 
 
 def joined(errors: Sequence[WorkerError]) -> WorkerError:
-    """Returns a call's first failure, with the others mentioned in it."""
+    """Returns a call's first failure, which also mentions the others."""
     first, *others = errors
     if not others:
         return first
@@ -245,7 +245,7 @@ def joined(errors: Sequence[WorkerError]) -> WorkerError:
 
 
 def no_room(error: OSError) -> WorkerError | None:
-    """Returns the error for a system that has no room for the pool.
+    """Returns the error for a system with too little room for the pool.
 
     `None` if the error has another reason.
     """
@@ -276,7 +276,7 @@ def too_wide(how: str, part: str, text: str) -> SpecMismatchError:
 
 
 def _registration(failure: RemoteFailure) -> str:
-    """Returns the remedy for a name that perhaps only the caller's process knows."""
+    """Returns the remedy for a name that only the caller's process may know."""
     if failure.type_name.rpartition(".")[2] in _UNKNOWN:
         return _TO_REGISTER + _TO_REGISTER_WITH_GYMNASIUM
     if _UNKNOWN_HERE in failure.message:

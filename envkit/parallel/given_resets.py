@@ -20,25 +20,25 @@ __all__ = ["GivenResets"]
 
 
 class GivenResets:
-    """The seeds and options that rows' next episodes are to begin with.
+    """The seeds and options with which rows' next episodes will begin.
 
     Attributes:
-        are_any: Whether there are any.
+        are_any: Whether any are pending.
     """
 
     def __init__(self, facade: Any) -> None:
-        """Takes a pool in which nothing has been given."""
+        """Takes a pool in which no seeds or options are pending."""
         self._facade = facade
         self.are_any = False
         self._seeds: dict[int, int] = {}
         self._options: dict[int, Any] = {}
 
     def seed(self, seeds: Sequence[int | None]) -> None:
-        """Records the seeds that rows have got; `None` for none."""
+        """Records the seeds that rows were given; `None` for none."""
         self._record(self._seeds, _given(seeds))
 
     def set_options(self, options: Sequence[Any], rows: Array | None) -> None:
-        """Records the options that rows have got, of all rows or of a mask of them."""
+        """Records the options that were given to all rows, or to those of a mask."""
         given = _given(options)
         if rows is not None:
             given = {row: one for row, one in given.items() if rows[row]}
@@ -53,7 +53,7 @@ class GivenResets:
         self.are_any = bool(self._seeds or self._options)
 
     def take(self, rows: Array) -> GivenResets:
-        """Returns those of rows that have moved, and forgets them."""
+        """Removes and returns the seeds and options of rows that have moved."""
         taken = GivenResets(self._facade)
         for row in rows.tolist():
             if row in self._seeds:
@@ -64,20 +64,20 @@ class GivenResets:
         return taken
 
     def put_back(self, other: GivenResets, rows: Array) -> None:
-        """Records again what was taken, of rows that are going to move."""
+        """Records seeds and options again, for rows that will move after all."""
         taken = other.take(rows)
         self._seeds.update(taken._seeds)
         self._options.update(taken._options)
         self._count()
 
     def lost(self) -> Array:
-        """Returns the rows whose environment was lost before it could use them."""
+        """Returns the rows whose environment was lost before it used them."""
         pool = self._facade._pool
         lost = pool.rows.losses.take_resets(self._seeds.keys() | self._options.keys())
         return np.array(sorted(lost.difference(pool.errors)), np.intp)
 
     def give(self, rows: Array) -> bool:
-        """Gives these rows' environments, which are new, the same once more.
+        """Gives the new environments of these rows the same seeds and options again.
 
         Returns:
             Whether they have got it: not if one of them was lost meanwhile.

@@ -1,4 +1,4 @@
-"""Collects the losses that the environments of a pool have had inside them.
+"""Collects the losses inside the environments of a pool.
 
 Such environments are pools themselves, or run in processes of their own. A worker marks
 the ends that they make up; what was lost is asked for when the caller asks.
@@ -29,7 +29,7 @@ def collect(facade: Any, rows: Array) -> None:
     for env in distinct(pool.env_of_row[rows]):
         block = pool.rows_of_env[env]
         shown = set(rows.tolist()).intersection(block)
-        # They are asked once, because they say it once.
+        # Asked only once, because they report each loss only once.
         new = [row for row in shown if log.asked.get(row) != int(numbers[row])]
         if not new:
             continue

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["close_forgotten", "disown_in_forks"]
 
-# Used when Python exits, because a person waits.
+# Used when Python exits, because someone is waiting.
 _SHORT_GRACE = 1.0
 
 _pools: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -43,25 +43,25 @@ class LossLog:
         self.endings: dict[int, Loss] = {}
 
     def blame(self, rows: Iterable[int], kind: str, error: WorkerError) -> None:
-        """Records why the environments of rows are lost."""
+        """Records why the environments of some rows were lost."""
         self._blamed.update((row, Loss(row, kind, error)) for row in rows)
 
     def add(self, loss: Loss) -> None:
-        """Tells a loss that cut an episode short inside a row's environment."""
+        """Reports a loss that cut an episode short inside a row's environment."""
         self.endings[loss.row] = loss
         self._told.append(loss)
 
     def tell(self, row: int) -> None:
-        """Tells the loss of a row that was to begin, if it has not been told."""
+        """Reports the loss of a row that was about to begin, unless reported before."""
         if self._tell(row):
             self._resets.add(row)
 
     def rebuild(self, rows: Iterable[int]) -> None:
-        """Records that seeds and options of rows went to the environment before."""
+        """Records that rows' seeds and options went to their previous environment."""
         self._resets.update(rows)
 
     def end(self, row: int) -> None:
-        """Tells a row's loss, which cuts its episode short."""
+        """Reports a row's loss, which cuts its episode short."""
         if row not in self._blamed:
             self.blame([row], "crashed", WorkerError(_EARLIER))
         self.endings[row] = self._blamed[row]
@@ -74,15 +74,15 @@ class LossLog:
         return loss is not None
 
     def take(self) -> list[Loss]:
-        """Returns the losses told since the last call, the oldest first."""
+        """Returns the losses reported since the last call, the oldest first."""
         taken = list(self._told)
         self._told.clear()
         return taken
 
     def take_resets(self, rows: Iterable[int]) -> set[int]:
-        """Returns those of the rows that have begun in another environment.
+        """Returns those of the rows that have begun in a new environment.
 
-        Theirs was lost in the reset, or had raised before and was rebuilt for it.
+        The old one was lost in the reset, or had raised and was rebuilt for it.
         """
         taken = self._resets.intersection(rows)
         self._resets -= taken

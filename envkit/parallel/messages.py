@@ -202,7 +202,7 @@ _READING = frozenset(
 
 
 def may_change(method: str, argument: Any) -> bool:
-    """Returns whether a question may change an environment.
+    """Returns True if a question may change an environment.
 
     Example:
         >>> may_change("call", ("get_info", (), {})), may_change("call", ("jump",))
@@ -226,14 +226,14 @@ class Reply(NamedTuple):
 
 
 class ReplayPlan(NamedTuple):
-    """How to bring a new environment to where a lost one stood.
+    """How to bring a new environment to the state of a lost one.
 
     A move is one request to one row. Moves are in order; moves with the same time were
     one request to several rows of a batch.
 
     Attributes:
         seed: What the environment was seeded with when it was new, if it was.
-        known_seed: Its last seed, and how often it was rebuilt since.
+        known_seed: Its last seed, and how many times it was rebuilt since.
         attributes: Names and values of the attributes that were set on it before.
         state: Its state before the first move; `None` for a new environment's.
         ended: The rows that were at the end of an episode in that state.
@@ -288,7 +288,7 @@ class ReplayPlan(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """Where a replayed environment stands.
+    """The state of a replayed environment.
 
     Attributes:
         is_known: For each of its rows, whether it shows a time step.
@@ -363,7 +363,7 @@ def _signal_name(number: int) -> str:
 
 
 class PackedJob(NamedTuple):
-    """A job ready to be sent; each constructor is pickled apart, for each may fail."""
+    """A job ready to be sent; constructors are pickled one by one, as any may fail."""
 
     job: WorkerJob
     constructors: tuple[bytes, ...]
@@ -461,7 +461,7 @@ def _traceback_of(error: BaseException) -> str:
 
 
 def _shorten(told: Any, depth: int = 0) -> None:
-    """Cuts out the middle of long chains of causes, also inside groups.
+    """Cuts the middle out of long chains of causes, also inside groups.
 
     Args:
         told: A `TracebackException`.
@@ -489,7 +489,7 @@ def _before(told: Any) -> Any:
 
 
 class _LeftOut:
-    """Stands in a `TracebackException` for the middle of a chain."""
+    """Replaces the middle of a chain in a `TracebackException`."""
 
     stack = exceptions = __context__ = None
     __suppress_context__ = True

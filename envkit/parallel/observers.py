@@ -1,4 +1,4 @@
-"""`PoolObserver` and `RowObserver`: the calls that a pool's extras receive.
+"""`PoolObserver` and `RowObserver`: the events that a pool's extras receive.
 
 Recovery by replay, the memory limit and the published pool are observers. The pool
 calls them without knowing which they are; a step calls only `RowObserver`s.
@@ -27,31 +27,31 @@ class PoolObserver:
     # Environments.
 
     def questioned(self, worker: int, request: Request) -> None:
-        """Is called before the environments of a worker are asked a question."""
+        """Runs before a worker's environments are asked a question."""
 
     def replied(self, worker: int, results: Sequence[Any]) -> None:
-        """Is called when a worker has answered its last question."""
+        """Runs when a worker has answered its last question."""
 
     def abandoned(self, worker: int) -> None:
-        """Is called when no call waits for the answer to the last question any more.
+        """Runs when no call waits for the answer to the last question any longer.
 
         After Ctrl-C the question may or may not have been sent; if it was, the answer
         comes later.
         """
 
     def raised(self, env: int) -> None:
-        """Is called when an environment has raised, once for each affected row."""
+        """Runs when an environment has raised, once for each affected row."""
 
     def restored(self) -> None:
-        """Is called when all environments of a restored state have been restored."""
+        """Runs when all environments of a restored state have been restored."""
 
     # Workers.
 
     def ended(self, worker: int) -> None:
-        """Is called when the process of a worker has ended, whatever the reason."""
+        """Runs when a worker's process has ended, whatever the reason."""
 
     def lost(self, worker: int, requests: dict[int, int]) -> Iterable[int]:
-        """Is called when a worker has failed and is going to be replaced.
+        """Runs when a worker has failed and will be replaced.
 
         Args:
             worker: The worker.
@@ -65,10 +65,10 @@ class PoolObserver:
         return ()
 
     def given_up(self, worker: int) -> None:
-        """Is called when a worker has failed and is not replaced."""
+        """Runs when a worker has failed and will not be replaced."""
 
     def started(self, worker: int) -> None:
-        """Is called when a worker's replacement is ready.
+        """Runs when a worker's replacement is ready.
 
         Here `Pool.restore` can bring the new environments to where the old ones stood.
         """
@@ -76,10 +76,10 @@ class PoolObserver:
     # The pool.
 
     def resized(self, before: Slab) -> None:
-        """Is called when the pool has changed its number of rows, and so its slab."""
+        """Runs when the pool's number of rows has changed, and with it the slab."""
 
     def closed(self) -> None:
-        """Is called when the workers have ended; until then the slab exists."""
+        """Runs when the workers have ended and the slab still exists."""
 
     def counts(self, worker: int) -> Mapping[str, int]:
         """Returns its counts for a worker, by field of `WorkerStatistics`."""
@@ -87,7 +87,7 @@ class PoolObserver:
 
 
 class RowObserver(PoolObserver):
-    """Is called at every step too.
+    """Also receives every step.
 
     `prepare` and `answered` may ask environments, and `prepare` may replace workers.
     """
@@ -98,13 +98,13 @@ class RowObserver(PoolObserver):
         return False
 
     def prepare(self) -> None:
-        """Is called before rows are asked, while their last answers are readable."""
+        """Runs before rows are asked, while their last answers can still be read."""
 
     def asked_all(self) -> None:
-        """Is called before all rows step, with their actions already written."""
+        """Runs before all rows step, after their actions are written."""
 
     def asked(self, rows: Array, commands: int | Array) -> None:
-        """Is called before some rows are asked, with their actions already written."""
+        """Runs before some rows are asked, after their actions are written."""
 
     def answered(self) -> None:
-        """Is called when a call has all its answers."""
+        """Runs when a call has received all its answers."""

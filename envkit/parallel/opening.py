@@ -172,7 +172,7 @@ def _address_of(make: Any) -> str:
 
 
 def _names() -> tuple[str, str]:
-    """Returns the names of all backends, and the end of a sentence on addresses."""
+    """Returns the names of all backends, and a clause about addresses."""
     names, addresses = list(BACKENDS), set()
     for name in plugins.BACKENDS.names():
         try:
@@ -190,7 +190,7 @@ def _names() -> tuple[str, str]:
 def observers_of(
     kind: str, backend: Backend, options: PoolOptions, pool: Pool
 ) -> list[PoolObserver]:
-    """Returns the observers that the options of a pool ask for."""
+    """Returns the observers that a pool's options require."""
     observers: list[PoolObserver] = []
     policy = options.policy
     # An inline worker is the caller's own thread, which cannot die.
@@ -217,7 +217,7 @@ def observers_of(
 
 
 def tell_slow_leaves(pool: Pool) -> None:
-    """Warns once about leaves that are pickled at every step."""
+    """Warns once about leaves that are pickled in every step."""
     for what, structure, leaves in (
         ("action", pool.layout.action, pool.layout.private_actions),
         ("time step", pool.layout.time_step, pool.layout.private_steps),

@@ -149,7 +149,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """Holds the options of a pool's constructor, which documents each of them.
+    """Holds the options of a pool's constructor, which documents them.
 
     Only `rings_each_row` is not one: it is true for asynchronous pools, which wait for
     single rows.

@@ -326,14 +326,14 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         return time_step
 
     def _begin(self) -> TimeStep:
-        """Resets all rows, instead of the first step."""
+        """Resets all rows in place of the first step."""
         self._settle()
         # Raises if some rows have begun, and others raised when they should have.
         self._check_can_step(self._everyone)
         return self._move(self._everyone, RESET, "reset")
 
     def _write_actions(self, action: NestedArray) -> None:
-        """Checks a batch of actions and writes it into the slab."""
+        """Writes a checked batch of actions into the slab."""
         columns = self._actions.columns(action, bounds=False)
         if self._looks_at_bounds:
             self._look_at_bounds(action)
@@ -361,7 +361,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """Steps some rows, resets others, and leaves the rest as they are.
 
         Args:
-            action: A batch of actions; those of rows that do not step are ignored.
+            action: A batch of actions; rows that do not step ignore theirs.
             stepping: A mask of the rows that apply their action.
             beginning: A mask of the rows that begin an episode, wherever they stand.
         """
@@ -387,7 +387,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._looks_at_bounds = self._looks_always
 
     def _check_can_step(self, rows: Array) -> None:
-        """Raises if one of the rows has no episode to continue."""
+        """Raises if one of the rows has no episode to step in."""
         pool = self._pool
         self._raise_failures()
         pool.check_alive(rows, "step")
@@ -434,7 +434,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         if self._given.are_any:
             self._repeat_lost_resets(rows, pool.finish)
         if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
-            # The other rows show where they stand now, instead of repeating their LAST.
+            # The other rows show their current time step instead of repeating their
+            # LAST.
             pool.slab.show_standing(np.delete(self._everyone, rows))
         time_step = self._returned()
         self._calls += 1
@@ -462,7 +463,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         return time_step
 
     def _read(self) -> TimeStep:
-        # Hot: called once per batch step. All rows stand in the same slot.
+        # Hot: called once per batch step. All rows use the same slot.
         views = self._views[(self._sequence[0] >> 1) & 1]
         if not self._zero_copy:
             views = list(map(_COPY, views))
@@ -470,7 +471,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def current_time_step(self) -> TimeStep:
-        """Returns the present time steps, which a policy should act on.
+        """Returns the current time steps, for a policy to act on.
 
         Under `AutoReset.SAME_STEP`, a row whose episode has just ended has the `FIRST`
         of the next one here.
@@ -579,7 +580,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             self._read_current()
 
     def _read_current(self) -> TimeStep:
-        """Reads the batch, and records it as the current time step."""
+        """Reads the batch, and makes it the current time step."""
         time_step = self._read()
         if self._pool.begun.all():
             self._current_time_step = time_step
@@ -675,7 +676,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     def _before_other_order(self) -> None:
         self._settle()
         if self._current_time_step is not None:
-            # Read first: later questions do not change where environments stand.
+            # Read first: later questions do not move environments.
             standing = self._standing()
             leaves = self._structure.flatten(standing)
             self._pool.rows.stand(leaves, leaves)
@@ -683,7 +684,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def get_state(self) -> PoolState:
-        """Returns a token from which `set_state` of any such pool restores it."""
+        """Returns a token from which any such pool's `set_state` restores it."""
         self._check_open("get_state")
         self._settle()
         from envkit.parallel.durability.saving import state_of
@@ -692,7 +693,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     @locked
     def set_state(self, state: PoolState) -> None:
-        """Restores what `get_state` returned, or changes nothing at all.
+        """Restores what `get_state` returned, or changes nothing.
 
         Both pools must have constructors that make the same environments in the same
         order; that is not checked. Dead workers are replaced first, if the pool has a

@@ -123,7 +123,7 @@ class Pool:
                 each for each in self.observers if isinstance(each, RowObserver)
             ]
         except BaseException as error:
-            # A person waits, and half-built environments don't need the time.
+            # Someone is waiting, and half-built environments don't need the time.
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
             backend.close(_HASTY_GRACE if in_haste else _START_GRACE)
             raise
@@ -137,7 +137,7 @@ class Pool:
         return any(said)
 
     def _adopt(self, rows: Rows, slab: Slab) -> None:
-        """Takes over rows and their slab, and caches the parts read at every step."""
+        """Takes over rows and their slab, and caches whatever every step reads."""
         self.layout = rows.layout
         self.spec = rows.layout.spec
         self.own_specs = self.workers.specs
@@ -158,7 +158,7 @@ class Pool:
 
     @property
     def is_regular(self) -> bool:
-        """True if all rows stand in one slot and nothing special is going on."""
+        """True if all rows use the same slot and none is in a special state."""
         # Hot: called once per batch step.
         return (
             not self.workers.unready
@@ -249,7 +249,7 @@ class Pool:
             raise
 
     def _align(self, moved: Array) -> None:
-        """Brings all rows to one slot, that of the rows that have moved."""
+        """Moves all rows to one slot: that of the rows that have just moved."""
         whole = moved
         if self.errors:
             whole = moved[~are_among(moved, self.errors)]
@@ -283,7 +283,7 @@ class Pool:
         self._events.send()
 
     def _submit_special(self, rows: Array, commands: Array) -> None:
-        """Asks rows, some of which have a new environment or none at the moment."""
+        """Asks rows of which some have a new environment, or currently none."""
         self.repaired[rows] = False
         for row in rows.tolist() if self.errors else ():
             self.errors.pop(row, None)
@@ -340,11 +340,11 @@ class Pool:
         )
 
     def wait_until(self, is_over: Callable[[], bool]) -> None:
-        """Waits for a condition that does not depend on rows' answers."""
+        """Waits for a condition that does not involve rows' answers."""
         self._events.wait(is_over)
 
     def set_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
-        """Brings rows to where their restored environments stand."""
+        """Brings rows to where their restored environments are."""
         with uninterrupted():
             self.rows.set_restored(begun, new_rows)
             for observer in self.observers:
@@ -460,7 +460,7 @@ class Pool:
         self._events.wait(self.workers.are_settled)
 
     def _move(self, rows: Rows, lag: int = 0) -> None:
-        """Switches to another number of rows, none of which owes an answer."""
+        """Switches to a different number of rows, none of which owes an answer."""
         before, old = self.rows, self.slab
         slab = self._backend.bind(rows.layout)
         # Nothing after this can fail.
@@ -477,12 +477,12 @@ class Pool:
         before.close()
 
     def _await_close(self, worker: int) -> None:
-        """Waits until a worker has closed its environments that lost their rows."""
+        """Waits until a worker has closed the environments that lost their rows."""
         number = next(self.workers.numbers)
         question = Question(number, "resize()", ())
         self.workers.workers[worker].question = question
         self._backend.request(worker, Request(number, "access", (), ()))
-        # If the worker dies of it, the next call handles that.
+        # If this kills the worker, the next call handles that.
         with contextlib.suppress(WorkerError):
             self.answers([question], [])
 
@@ -509,7 +509,7 @@ class Pool:
     def ask_once(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
     ) -> list[Any]:
-        """Does the same, but does not ask again if environments were recovered."""
+        """Does the same as `ask`, but does not repeat the question after a recovery."""
         return self.answers(self.post(method, envs, arguments), envs)
 
     def post(
@@ -622,8 +622,8 @@ class Pool:
         facts = []
         for index, worker in enumerate(self.workers.workers):
             pid = self._backend.pid(index)
-            # Another thread may replace the worker meanwhile, so compare its process,
-            # and check that it has one.
+            # Another thread may replace the worker at the same time, so compare its
+            # process, and check that it has one.
             is_there = worker.is_ready and worker.pid == pid > 0
             resident = self._backend.resident(index)
             block = self.layout.blocks[index]

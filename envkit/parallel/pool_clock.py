@@ -1,6 +1,6 @@
-"""`PoolClock`, a pool's own time, and `Waiting`, when to log that a wait is long.
+"""`PoolClock`, a pool's own time, and `Waiting`, which logs long waits.
 
-A container may be paused and a laptop closed. The workers stand still then too, and no
+A container may be paused and a laptop closed. The workers pause then too, and no
 deadline may pass because of that. The pool notices it in two ways:
 
 - A wait ends much later than it should. That is certain proof, so the pool's clock
@@ -28,7 +28,7 @@ _STANDSTILL = 0.1
 
 
 class PoolClock:
-    """Tells the time, leaving out the time in which nothing ran.
+    """Tells the time, not counting time in which nothing ran.
 
     Attributes:
         away: Seconds in which the workers may not have run.
@@ -54,7 +54,7 @@ class PoolClock:
         self.away = 0.0
 
     def now(self, reading: float | None = None) -> float:
-        """Returns the time now, or at an earlier reading of the real time."""
+        """Returns the time now, or at an earlier reading of the real clock."""
         # Hot in asynchronous use: called for every few rows.
         moment = (self._read() if reading is None else reading) - self._lost
         if moment - self._seen > _STANDSTILL:
@@ -63,7 +63,7 @@ class PoolClock:
         return moment
 
     def end_wait(self, timeout: float) -> None:
-        """Records the end of a wait that was meant to last at most `timeout` seconds.
+        """Records the end of a wait that was limited to `timeout` seconds.
 
         The clock must have been read when the wait began.
         """
@@ -77,7 +77,7 @@ class PoolClock:
 
 
 class Waiting:
-    """Knows how long a wait has lasted, and when to log it next.
+    """Tells how long a wait has lasted, and when to log it next.
 
     Attributes:
         since: When the waiting began.
@@ -98,14 +98,14 @@ class Waiting:
         self._next = since + FIRST_NOTICE
 
     def timeout(self, now: float, deadline: float | None) -> float:
-        """Returns how long the next single wait may be."""
+        """Returns how long the next part of the wait may last."""
         until = self._next
         if deadline is not None:
             until = min(until, deadline, now + POLL_INTERVAL)
         return max(until - now, 0.0)
 
     def is_due(self, now: float) -> bool:
-        """Returns True, once each time, when the wait should be logged."""
+        """Returns True, once per occasion, when the wait should be logged."""
         if now < self._next:
             return False
         self._next = now + _NEXT_NOTICE

@@ -50,7 +50,7 @@ _ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
 
 # Seconds for environments to close, before their processes are killed.
 GRACE = 5.0
-# Used after Ctrl-C, because a person waits.
+# Used after Ctrl-C, because someone is waiting.
 _SHORT_GRACE = 1.0
 _LONGEST = threading.TIMEOUT_MAX
 
@@ -167,7 +167,7 @@ class PoolEnvironment:
     def _locked(
         self, call: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Calls a function when no other thread uses the pool."""
+        """Calls a function while no other thread uses the pool."""
         lock = self._call_lock
         if lock.call is not None or lock.waiting or self._is_worker():
             self._await_lock(call)
@@ -242,7 +242,7 @@ class PoolEnvironment:
         self._pool.slab.autoreset = _ORDERS.index(self._order)
 
     def _before_other_order(self) -> None:
-        """Finishes the work of the present order before it changes."""
+        """Finishes work that belongs to the current order before it changes."""
 
     @property
     def num_workers(self) -> int:
@@ -262,13 +262,13 @@ class PoolEnvironment:
 
     @locked
     def current_losses(self) -> dict[int, Loss]:
-        """Returns the loss behind each row of `repaired`, by row."""
+        """Returns, by row, the loss behind each row of `repaired`."""
         self._collect_losses()
         endings = self._pool.rows.losses.endings
         return {row: endings[row] for row in self.repaired.nonzero()[0].tolist()}
 
     def _collect_losses(self) -> None:
-        """Asks for the losses inside environments that have made up a `LAST`."""
+        """Collects the losses inside environments that have made up a `LAST`."""
         if self._closed:
             return
         rows = self._pool.slab.shows_loss(self._everyone).nonzero()[0]
@@ -527,7 +527,7 @@ class PoolEnvironment:
         *,
         num_workers: int | None = None,
     ) -> None:
-        """Changes the number of rows; the remaining rows go on undisturbed.
+        """Changes the number of rows; the remaining rows are not disturbed.
 
         New rows are appended, in new workers, with the seeds that they would have if
         the pool had had this size when it was last seeded with one integer; after a
@@ -662,7 +662,7 @@ class PoolEnvironment:
         pickle: bool = False,
         **options: Any,
     ) -> AnyPool:
-        """Makes a pool that continues where a saved pool stood.
+        """Makes a pool that continues from the checkpoint of a saved pool.
 
         The same actions give the same time steps as in the saved pool, whatever the
         backend and the number of workers. The pool's `extra` is the one given to
@@ -690,7 +690,7 @@ class PoolEnvironment:
     # Statistics, failures and the end.
 
     def statistics(self) -> PoolStatistics:
-        """Returns the workers' counts so far, and their present state.
+        """Returns the workers' counts so far, and their current state.
 
         Example:
             >>> from envkit import ParallelPyEnvironment
@@ -707,7 +707,7 @@ class PoolEnvironment:
 
     @contextlib.contextmanager
     def _marking_raised(self) -> Iterator[None]:
-        """Records that a failure which is a row's answer has been raised."""
+        """Records that a failure was raised, if it is a row's answer."""
         try:
             yield
         except WorkerError as error:
@@ -718,7 +718,7 @@ class PoolEnvironment:
             raise
 
     def _raise_failures(self) -> None:
-        """Raises failures that have not been raised before."""
+        """Raises failures that were not raised before."""
         errors = self._pool.errors
         if not errors:
             return
@@ -746,7 +746,7 @@ class PoolEnvironment:
         self._check_open(call)
 
     def _settle(self) -> None:
-        """Completes the unfinished work of an earlier call."""
+        """Completes work left unfinished by an earlier call."""
 
     def close(self, grace: float = GRACE) -> None:
         """Ends the workers; calling it again does nothing.

@@ -1,4 +1,4 @@
-"""The infos of a pool, read from the slab if they are there, else from workers."""
+"""The infos of a pool, read from the slab if possible, otherwise from workers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def has_more_info(facade: Any) -> Array:
 
 
 def _is_in_slab(facade: Any, rows: Array, flag: int) -> Array:
-    """Returns a mask of `rows`: those whose info has this part in the slab."""
+    """Returns a mask of `rows`: True if this part of the info is in the slab."""
     has_info = facade._pool.slab.info_marks[rows] & flag != 0
     there: Array = facade._pool.rows.standing(rows) & has_info
     return there

@@ -27,7 +27,7 @@ class PoolInternals(Internals):
         return {**recipe, "arguments": {"autoreset": env._order_kept.value, **specs}}
 
     def packages(self, env: Any) -> set[str]:
-        """Returns none: the packages are in the workers."""
+        """Returns no packages: they are in the workers."""
         return set()
 
     def hand_options(self, env: Any, options: Any, rows: Array | None) -> None:

@@ -1,4 +1,4 @@
-"""`ProcessPyEnvironment`: one environment in a process of its own, a pool of one."""
+"""`ProcessPyEnvironment`: one environment in its own process, a pool of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ProcessPyEnvironment"]
 
 
 class ProcessPyEnvironment(OneEnvironment):
-    """Runs one environment in a process of its own: a pool of one.
+    """Runs one environment in its own process: a pool of one.
 
     Nothing runs before `start()`. Public attributes that this object lacks are read
     from the environment, and set on it.
@@ -91,7 +91,7 @@ class ProcessPyEnvironment(OneEnvironment):
         return self._facade.seed([seed])[0]
 
     def get_info(self) -> Any:
-        """Returns further information about the current time step."""
+        """Returns the environment's info for the current time step."""
         return self._facade.call("get_info")[0]
 
     def losses(self) -> list[Loss]:

@@ -37,7 +37,7 @@ class Promise:
         self._error: BaseException | None = None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits at most `timeout` seconds; returns True if the answer has come."""
+        """Waits for at most `timeout` seconds; returns True if the answer has come."""
         locked = self._locked or (lambda _, function, *given: function(*given))
         if self._wait is not None and timeout is not None and self._look is not None:
             return locked("promise", self._look, timeout)  # type: ignore[no-any-return]  # a bool
@@ -63,7 +63,7 @@ class Promise:
         return self.answer()
 
     def answer(self) -> Any:
-        """Does the same for a call that holds the lock already."""
+        """Does the same as calling it, for callers that already hold the lock."""
         self.settle()
         if self._error is not None:
             raise self._error

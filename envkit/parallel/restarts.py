@@ -1,4 +1,4 @@
-"""Decides whether a worker may restart, and after what pause; reads no clock."""
+"""Decides whether a worker may restart, and after how long; reads no clock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RestartPolicy:
       state get there some time after each seeding. From then on only the resets since
       the seeding and the steps of the episode are replayed, which is right if an
       environment draws random numbers in resets alone. If it draws in steps, it usually
-      fails the comparison; otherwise it goes on with other random numbers.
+      fails the comparison; otherwise it continues with other random numbers.
     - An environment that cannot save its state has raised an exception, or one of its
       methods was called.
 
@@ -166,12 +166,12 @@ class Restarts:
     """
 
     def __init__(self, policy: RestartPolicy | None) -> None:
-        """Makes a supervisor with full budgets; with `None` it grants nothing."""
+        """Starts with full budgets; without a policy, no restart is granted."""
         self._policy = policy
         self._granted: dict[Hashable, deque[float]] = {}
 
     def decide(self, subject: Hashable, now: float) -> Decision:
-        """Decides whether to replace a subject that failed at `now`, and counts it."""
+        """Decides whether to replace something that failed at `now`, and counts it."""
         policy = self._policy
         if policy is None:
             return GiveUp('not allowed (on_worker_failure="raise")')
@@ -191,7 +191,7 @@ class Restarts:
         return Replace(after=pause)
 
     def forget(self, subject: Hashable) -> None:
-        """Forgets a subject that has ended; another may reuse its key."""
+        """Forgets something that has ended; its key may be used again."""
         self._granted.pop(subject, None)
 
 

@@ -16,7 +16,7 @@ __all__ = ["are_among", "distinct"]
 
 
 def distinct(numbers: Array) -> list[int]:
-    """Returns the distinct numbers of an array, sorted.
+    """Returns the distinct numbers of an array, in ascending order.
 
     Example:
         >>> distinct(np.array([3, 1, 3]))

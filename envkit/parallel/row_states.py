@@ -186,7 +186,7 @@ class Rows:
         )
 
     def unsent(self) -> Array:
-        """Returns the rows whose last request has not gone out."""
+        """Returns the rows whose last request has not been sent."""
         # Hot in asynchronous use: called for every few rows.
         if self._sent_bytes.tobytes() == self._sequence_bytes.tobytes():
             return _NONE
@@ -196,7 +196,7 @@ class Rows:
         return unsent
 
     def answered(self) -> Array:
-        """Returns the rows whose answers are in the slab and have not been seen."""
+        """Returns the rows whose answers are in the slab but not seen yet."""
         # Hot in asynchronous use: called for every few rows.
         slab = self.slab
         new: Array = (self.seen != slab.answers).nonzero()[0]
@@ -231,7 +231,7 @@ class Rows:
         return owing
 
     def standing(self, rows: Array) -> Array:
-        """Returns a mask of `rows`: those that have answered and are not broken."""
+        """Returns a mask of `rows`: those that have answered and are intact."""
         standing = ~self.slab.owing_rows()[rows]
         for special in (self.held, self.errors):
             if special:
@@ -249,7 +249,7 @@ class Rows:
         return done[:count]
 
     def broken(self, rows: Array) -> Array:
-        """Returns the BROKEN ones of the rows."""
+        """Returns those of the rows that are BROKEN."""
         return rows[are_among(rows, self.errors)]
 
     # Changes of the numbers.
@@ -304,13 +304,13 @@ class Rows:
             self._stand(slice(None))
 
     def stand(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
-        """Sets every row to a time step that comes from outside."""
+        """Sets every row to a time step that comes from outside the pool."""
         with uninterrupted():
             self.slab.write_all(shown, standing)
             self._stand(slice(None))
 
     def _stand(self, rows: Any) -> None:
-        """Accepts the numbers to which the pool itself has moved rows."""
+        """Accepts the numbers that the pool itself has moved rows to."""
         for numbers in (self.sent, self.seen, self.returned):
             numbers[rows] = self.slab.numbers[rows]
 
@@ -323,7 +323,7 @@ class Rows:
         self.sent[rows] = self.slab.numbers[rows]
 
     def extend_deadlines(self, now: float, away: float) -> None:
-        """Extends deadlines that have passed by the seconds away, once per request."""
+        """Extends passed deadlines by the seconds away, once per request."""
         late = self.late(now)
         self._due[late] += np.maximum(away - self._away[late], 0.0)
         self._away[late] = np.inf
@@ -333,7 +333,7 @@ class Rows:
         return np.flatnonzero(self.slab.owing_rows() & (self._due <= now))
 
     def deadlines(self, watched: Array) -> list[float]:
-        """Returns the moments at which rows need attention.
+        """Returns the times at which rows need attention.
 
         Args:
             watched: The rows whose workers are ready. For the others only the workers'
@@ -371,7 +371,7 @@ class Rows:
             self.held[row] = at
 
     def _end_episode(self, row: int, at: float) -> None:
-        """Ends a row's episode where it stood, as the autoreset order requires."""
+        """Ends a row's episode at its current time step, as the order requires."""
         self.losses.end(row)
         if self.slab.autoreset != SAME_STEP_ORDER:
             self.slab.write_cut(row)
@@ -390,7 +390,7 @@ class Rows:
         self.held[row], self.resumed[row] = 0.0, command
 
     def drop_held(self, row: int) -> int:
-        """Withdraws a command that was kept for an environment; returns it."""
+        """Withdraws and returns a command that was kept for an environment."""
         del self.held[row]
         return self.resumed.pop(row)
 
@@ -417,13 +417,13 @@ class Rows:
             self._begin_at[row] = 0.0
 
     def keep_episodes(self, rows: Sequence[int]) -> None:
-        """Continues the episodes of rows in new environments with their states."""
+        """Continues rows' episodes in new environments that have their states."""
         for row in rows:
             self.begin[row] = 0
             self._cut[row] = False
 
     def resume(self, row: int, command: int) -> None:
-        """Handles a command for an environment that is new, or not ready now.
+        """Handles a command for an environment that is new, or not ready.
 
         Afterwards the row has finished, or its command is held.
         """
@@ -439,7 +439,7 @@ class Rows:
             self.held[row] = float(self._begin_at[row])
 
     def envs_to_rebuild(self, rows: list[int]) -> set[int]:
-        """Returns the environments that are rebuilt when these rows are released."""
+        """Returns the environments that are rebuilt once these rows are released."""
         return {
             int(self.env_of_row[row])
             for row in rows
@@ -447,7 +447,7 @@ class Rows:
         }
 
     def release(self, rows: list[int]) -> None:
-        """Asks held rows, whose new environments are ready."""
+        """Asks held rows whose new environments are ready."""
         commands = []
         for row in rows:
             del self.held[row]
@@ -458,7 +458,7 @@ class Rows:
         self.request(np.array(rows, np.intp), np.array(commands, np.uint8))
 
     def break_row(self, row: int, error: WorkerError) -> None:
-        """Records that a row's environment is lost and not replaced."""
+        """Records that a row's environment is lost and will not be replaced."""
         self.errors[row] = error
         self.losses.tell(row)
         self.held.pop(row, None)
@@ -466,7 +466,7 @@ class Rows:
         self._cut[row] = self._cut_at_once[row] = False
 
     def break_rows(self, rows: Sequence[int], error: WorkerError) -> None:
-        """Records that rows' worker is lost for good; finished answers stay valid."""
+        """Records that the rows' worker is lost for good; finished answers stay."""
         numbers = self.slab.numbers
         for row in rows:
             if self.returned[row] == numbers[row]:
@@ -481,7 +481,7 @@ class Rows:
         return not self.slab.ended(np.array([row]))[0]
 
     def has_ended(self, row: int) -> bool:
-        """Returns True if a row stands at the end of an episode."""
+        """Returns True if a row is at the end of an episode."""
         return bool(self.begun[row]) and not self._is_in_episode(row)
 
     def is_special(self, row: int) -> bool:
@@ -489,11 +489,11 @@ class Rows:
         return bool(self.begin[row]) or row in self.held or row in self.errors
 
     def new_rows(self) -> tuple[int, ...]:
-        """Returns the rows whose environment is new and has not begun yet."""
+        """Returns the rows whose environment is new and has not begun."""
         return tuple(np.flatnonzero(self.begin).tolist())
 
     def set_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
-        """Brings rows to where their restored environments stand.
+        """Brings rows to where their restored environments are.
 
         Args:
             begun: Which rows have begun an episode.
@@ -511,6 +511,6 @@ class Rows:
             self._cut[row] = self._is_in_episode(row)
 
     def close(self) -> None:
-        """Releases the slab's memory; the other facts about rows stay."""
+        """Releases the slab's memory; the other facts about rows remain."""
         self._sequence_bytes.release()
         del self.slab

@@ -1,4 +1,4 @@
-"""Pickles constructors and values, and raises the errors that people meet first.
+"""Pickles constructors and values, and explains the errors that people hit first.
 
 Contents of an importable module are pickled by reference. Everything else, such as a
 lambda or anything made in the main script or in a notebook, is pickled by value with
@@ -73,7 +73,7 @@ def work_here(*, as_fork: bool) -> None:
 
 
 def learn_programs() -> None:
-    """Finds the modules that no worker may import, before anything is sent to one."""
+    """Finds the modules that no worker may import, before anything is sent."""
     _programs.update(_running_modules(), main_script_names())
 
 
@@ -164,7 +164,7 @@ def load_value(payload: bytes) -> Any:
 
 
 def refuse_while_importing(what: str) -> None:
-    """Raises if this worker is making workers itself, by importing a program.
+    """Raises if this worker is importing a program that starts workers of its own.
 
     Args:
         what: The class about to be made, such as "ParallelPyEnvironment".
@@ -232,7 +232,7 @@ def _dump(value: Any, *, has_main: bool = False) -> bytes:
 
 
 def _dump_by_value(value: Any) -> bytes:
-    """Pickles a value with everything that another process would not find.
+    """Pickles a value with everything that another process could not find.
 
     cloudpickle takes classes and functions apart, but leaves the caches in a class to
     pickle: `functools.lru_cache`, which pickle looks for by name, and
@@ -274,7 +274,7 @@ def _knowing_more(base: Any) -> Any:
         )
 
         def reducer_override(self, value: Any) -> Any:
-            """Takes classes apart, and adds their names if these can be looked up."""
+            """Takes classes apart, and adds their names if they can be looked up."""
             reduced = super().reducer_override(value)
             if isinstance(value, type) and reduced is not NotImplemented:
                 make, args, *rest = reduced
@@ -454,7 +454,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _unsendable(value: Any) -> tuple[str, Any]:
-    """Finds the smallest part of a value that cannot be pickled, and its place."""
+    """Finds the smallest part of a value that cannot be pickled, and where it is."""
     labels: list[str] = []
     seen = {id(value)}
     while len(labels) < _DEEPEST_SEARCH:

@@ -70,7 +70,7 @@ _MANY = 4096
 
 
 class Words(NamedTuple):
-    """The numbers of all rows as views, the fastest to read and write.
+    """The requests and answers of all rows, as views that are fast to use.
 
     Attributes:
         numbers: The number of each row's last request.
@@ -108,7 +108,7 @@ class Block(NamedTuple):
     leaves: list[list[Array]]
 
     def withdraw_all(self) -> None:
-        """Withdraws the requests of these rows, which owe nothing from then on."""
+        """Withdraws the requests of these rows, which then owe nothing."""
         self.answers[:] = self.numbers
         self.requested.fill(IDLE)
 
@@ -156,8 +156,8 @@ class Slab:
             asked, its present value otherwise.
         messages: One number: how many messages were announced, to any worker. It grows
             before a message is sent.
-        awaited: One number: the parent goes on when fewer rows than this owe an answer;
-            with 0 every answer wakes it.
+        awaited: One number: the parent continues when fewer rows than this owe an
+            answer; with 0 every answer wakes it.
         numbers: The number of each row's last request; read-only, as are the next
             three.
         requested: The command of each row's last request.
@@ -170,7 +170,7 @@ class Slab:
     """
 
     def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
-        """Lays the arrays over a buffer, by default over new memory."""
+        """Lays the arrays over a buffer, new memory by default."""
         self.layout = layout
         self.private_actions = layout.private_actions
         if buffer is None:
@@ -202,8 +202,8 @@ class Slab:
             for array in self._steps
         ]
         self._stride = np.array(layout.rows)
-        # The command that every row has, or IDLE if they differ; and whether their
-        # numbers stand for one slot, or `None` if that is not known.
+        # The command that every row has, or IDLE if they differ; and whether all rows
+        # use one slot, or `None` if that is not known.
         self._command_of_all = IDLE
         self._has_one_slot: bool | None = None
         self._all_step = bytes([STEP]) * layout.rows
@@ -212,7 +212,7 @@ class Slab:
         self._answered_bytes = bytes_of(answered)
 
     def adopt(self, other: Slab) -> None:
-        """Copies the rows that both slabs have from the other one.
+        """Copies the rows that both slabs have from the other slab.
 
         None of them may owe an answer. Further rows show nothing yet.
         """
@@ -261,11 +261,11 @@ class Slab:
         )
 
     def counters(self, worker: int) -> memoryview:
-        """Returns a worker's line of meters."""
+        """Returns a worker's row of meters."""
         return view_of(self._meters[worker])
 
     def counter(self, which: int) -> Array:
-        """Returns one meter of all workers."""
+        """Returns one meter for all workers."""
         column: Array = self._meters[:, which]
         return column
 
@@ -286,7 +286,7 @@ class Slab:
         return int(self._meters[worker, RESIDENT])
 
     def announce_message(self) -> None:
-        """Announces a message before it is sent to a worker."""
+        """Announces a message that will be sent to a worker."""
         self.messages[0] += 1
 
     @property
@@ -343,7 +343,7 @@ class Slab:
             self.announcements[0] = self.asking[0]
 
     def announce(self) -> None:
-        """Announces a request that Ctrl-C kept from being announced.
+        """Announces a request after Ctrl-C prevented that.
 
         Otherwise a worker that is awake, whose bell is not rung, would miss it.
         """
@@ -361,7 +361,7 @@ class Slab:
         return False
 
     def are_aligned(self) -> bool:
-        """True if no row owes an answer, and all of them stand in one slot."""
+        """True if no row owes an answer, and all rows use one slot."""
         # Hot: called once per batch step.
         if self._has_one_slot is None:
             self._has_one_slot = not ((self._sequence ^ self._sequence[0]) & 2).any()
@@ -382,7 +382,7 @@ class Slab:
     def wait_for(self, owing: int) -> None:
         """Tells workers to wake the parent when at most `owing` rows owe an answer.
 
-        The parent must look at the answers once more before it sleeps. Then no wake-up
+        The parent must look at the answers again before it sleeps. Then no wake-up
         is lost. The parent stores its requests and `awaited`, then a full fence, then
         looks. A worker stores its answer, then a full fence, then looks (`is_awaited`).
         So if the parent misses an answer, its worker sees all that the parent has
@@ -398,7 +398,7 @@ class Slab:
         full_fence()
 
     def raised_rows(self, rows: Array) -> Array:
-        """Returns the rows among these whose environments have raised."""
+        """Returns those of the rows whose environments have raised."""
         raised: Array = rows[(self._sequence[rows] ^ self._answered[rows]) == RAISED]
         return raised
 
@@ -433,11 +433,11 @@ class Slab:
         return bool(np.any(np.equal(commands, STEP)))
 
     def withdraw(self, rows: Array) -> None:
-        """Withdraws requests that will not be answered; the previous answers stand."""
+        """Withdraws requests that will not be answered; the previous answers remain."""
         self.stand_at(rows, self._sequence[rows] - _TWO)
 
     def stand_at(self, rows: Any, numbers: Any) -> None:
-        """Sets rows to a number without a request, as if asked and answered.
+        """Sets rows to a number without a request, as if it were asked and answered.
 
         A worker may read these words at any moment, because its bell may ring after it
         has seen the request. Until both words are written, neither the worker nor an
@@ -459,7 +459,7 @@ class Slab:
         return [array.take(places, 0) for array in self._all_slots]
 
     def read_standing(self, rows: Array) -> list[Array]:
-        """Returns copies of the leaves of the time steps at which rows stand.
+        """Returns copies of the leaves of rows' current time steps.
 
         Under `AutoReset.SAME_STEP` a row that shows a `LAST` stands at the `FIRST` of
         the next episode.
@@ -514,7 +514,7 @@ class Slab:
         return mask & self.shows_last(rows) if mask.any() else mask
 
     def standing_slot(self, row: int) -> int:
-        """Returns the slot of the time step at which a row stands."""
+        """Returns the slot of a row's current time step."""
         slot = slot_of(int(self._sequence[row]))
         has_left = self.is_same_step and (self._steps[0][slot, row] == StepType.LAST)
         return SAME_STEP_SLOT if has_left else slot
@@ -533,19 +533,19 @@ class Slab:
         return {leaf: self._actions[leaf][row] for leaf in self.private_actions}
 
     def write_action_objects(self, row: int, leaves: Mapping[int, Any]) -> None:
-        """Writes leaves of a row's action that came from the other side."""
+        """Writes leaves of a row's action that came from the other process."""
         for leaf, value in leaves.items():
             self._actions[leaf][row] = value
 
     def write_step_objects(
         self, row: int, slot: int, leaves: Mapping[int, Array]
     ) -> None:
-        """Writes leaves of a row's time step that came from the other side."""
+        """Writes leaves of a row's time step that came from the other process."""
         for leaf, value in leaves.items():
             self._steps[leaf][slot, row] = value[()]
 
     def write_cut(self, row: int) -> None:
-        """Writes the answer of a lost environment: its episode ends here.
+        """Writes the answer for a lost environment: its episode ends here.
 
         The answer is a `LAST` with the last observation, reward 0 and discount 1, so
         that the value of the last state can still be bootstrapped.
@@ -555,7 +555,7 @@ class Slab:
         self.stand_at(row, number)
 
     def cut_before_first(self, row: int) -> None:
-        """Inserts the end of the episode before the `FIRST` that a row has answered.
+        """Inserts the end of the episode before the `FIRST` that a row answered.
 
         For a step under `AutoReset.SAME_STEP` whose environment was replaced. The old
         episode's last time step must be in the slot of `SAME_STEP`.
@@ -584,13 +584,13 @@ class Slab:
                 array[slot, row] = array[source, row]
 
     def keep_standing(self, row: int) -> None:
-        """Copies the time step at which a row stands to the slot of `SAME_STEP`."""
+        """Copies a row's current time step to the slot of `SAME_STEP`."""
         source = self.standing_slot(row)
         for array in self._steps:
             array[SAME_STEP_SLOT, row] = array[source, row]
 
     def write_all(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
-        """Writes the time steps that all rows show, and those at which they stand."""
+        """Writes the time steps that all rows show, and their current ones."""
         self.align(np.arange(1))
         numbers = self._sequence + _TWO
         slot = slot_of(int(numbers[0]))
@@ -628,7 +628,7 @@ class Slab:
         self._has_info[rows] = ANY_INFO
 
     def ended(self, rows: Array) -> Array:
-        """Returns a mask of the rows that stand at the end of an episode."""
+        """Returns a mask of the rows that are at the end of an episode."""
         ended = self.shows_last(rows)
         if self.is_same_step:
             # Not if the next episode has begun already.
@@ -636,7 +636,7 @@ class Slab:
         return ended
 
     def ask_as(self, rows: Any, numbers: Any, commands: Any) -> None:
-        """Asks rows under given numbers, while no other process looks at them."""
+        """Asks rows under given numbers, while no other process is looking."""
         self._command_of_all = IDLE
         self._command[rows] = commands
         self._sequence[rows] = numbers
@@ -716,7 +716,7 @@ class Slab:
         return [array[rows] for array in self._actions]
 
     def lockstep(self, worker: int) -> Callable[[int], bool]:
-        """Returns a function that checks if all rows of a worker step together.
+        """Returns a function that checks whether all rows of a worker step together.
 
         It takes a number, and returns True if all rows must answer with it.
         """
@@ -771,7 +771,7 @@ class Slab:
         ]
 
     def pending_as_asked(self, first: int, stop: int) -> list[int] | None:
-        """Does the same as `pending`, but sees each request whole or not at all.
+        """Does the same as `pending`, but sees each request completely or not at all.
 
         It returns `None` while a request is being written. Most workers need not care,
         because their rows are independent; rows of a batched environment are not.
@@ -785,11 +785,11 @@ class Slab:
         return rows if self.asking[0] == number else None
 
     def commit(self, rows: slice | int | Sequence[int]) -> None:
-        """Marks rows as answered; their answers must have been written."""
+        """Marks rows as answered; their answers must already be written."""
         fence()
         self._answered[rows] = self._sequence[rows]
 
     def fail(self, rows: int | Sequence[int]) -> None:
-        """Marks rows whose environment raised; the failure is sent as a message."""
+        """Marks rows whose environment raised; a message brings the failure itself."""
         fence()
         self._answered[rows] = self._sequence[rows] | np.uint32(RAISED)

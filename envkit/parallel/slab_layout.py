@@ -1,4 +1,4 @@
-"""`SlabLayout`: the arrays of a slab, their contents, and where they lie.
+"""`SlabLayout`: the arrays of a slab, their contents, and their places.
 
 `ARRAYS` is the table: each array, its writer and its purpose. The parent's arrays and
 the workers' arrays lie on different cache lines. Leaves of dtype object do not fit into
@@ -121,7 +121,7 @@ def slot_of(number: int) -> int:
 
 
 class SlabArray(NamedTuple):
-    """One line of the table of the slab.
+    """One line of the slab's table.
 
     Attributes:
         name: Its name.
@@ -174,7 +174,7 @@ ARRAYS = tuple(
 
 @dataclass(frozen=True)
 class SlabLayout:
-    """Computes where each array lies, the same in every process.
+    """Computes where each array is, with the same result in every process.
 
     Attributes:
         spec: The specs of one environment.
@@ -238,7 +238,7 @@ class SlabLayout:
 
     @property
     def declares_info(self) -> bool:
-        """Whether environments declare any infos."""
+        """True if the environments declare an info."""
         return bool(self.info.structure.leaves)
 
     @cached_property
@@ -252,7 +252,7 @@ class SlabLayout:
 
     @cached_property
     def _arrays(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """The shape and dtype of every array, in the order in which they lie."""
+        """The shape and dtype of every array, in the order of their places."""
         sizes: dict[str | int, Any] = {"N": self.rows, "W": len(self.blocks)}
         found: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         for array in ARRAYS:
@@ -330,7 +330,7 @@ class SlabLayout:
 
 
 def is_private(dtype: np.dtype[Any]) -> bool:
-    """Returns True if values of a dtype cannot lie in shared memory.
+    """Returns True if values of a dtype cannot be kept in shared memory.
 
     Objects are addresses, and text of no fixed width has no place to be written to.
     """
@@ -338,7 +338,7 @@ def is_private(dtype: np.dtype[Any]) -> bool:
 
 
 def shareable(info_spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of an `info_spec` that can lie in shared memory."""
+    """Returns the part of an `info_spec` that shared memory can hold."""
     parts: dict[str, Any] = {}
     for key, value in info_spec.items():
         part = shareable(value) if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""`PoolState`: a snapshot of a pool, and the checks of one."""
+"""`PoolState`: a snapshot of a pool, and checks for it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def check_state(state: Any, name: str, pool: Pool) -> None:
 
 
 def _check_marks(state: PoolState, given: str, rows: int) -> None:
-    """Raises if a state does not say which rows have begun, or are new."""
+    """Raises if a state does not say which rows have begun or are new."""
     begun, new = state.begun, state.new_rows
     if (
         not isinstance(begun, tuple | list)
@@ -137,7 +137,7 @@ def _check_rows(time_step: Any, given: str, pool: Pool) -> None:
                 path=path,
                 expected=f"array of shape {shape}, dtype {dtype}",
                 got=describe(leaf),
-                reason="The state is one of other environments.",
+                reason="The state belongs to other environments.",
             )
     step_types = np.asarray(time_step.step_type)
     if ((step_types < StepType.FIRST) | (step_types > StepType.LAST)).any():

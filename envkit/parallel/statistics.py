@@ -1,4 +1,4 @@
-"""`PoolStatistics`: the workers' counts so far, and their present state."""
+"""`PoolStatistics`: the workers' counts so far, and their current state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WorkerStatistics:
         envs: The rows it runs.
         steps: How many commands its rows have executed, resets included.
         resets: How many episodes it has begun.
-        restarts: How often it, or an environment in it, was replaced.
+        restarts: How many times it, or an environment in it, was replaced.
         stepping: Seconds it spent executing commands.
         waiting: Seconds it spent waiting for commands.
         resident_bytes: Its memory; 0 for a thread.
@@ -42,7 +42,7 @@ class WorkerStatistics:
             caller waited for the others.
         hidden_seconds: How long the caller would have waited for these.
         awaited_seconds: How long the other resets took, if some are hidden.
-        replaced: How often it was replaced for exceeding `max_worker_memory`.
+        replaced: How many times it was replaced for exceeding `max_worker_memory`.
     """
 
     worker: int
@@ -64,7 +64,7 @@ class WorkerStatistics:
 
     @property
     def seconds_per_step(self) -> float:
-        """The average seconds per step; a straggler stands out here."""
+        """The average seconds per step; stragglers stand out here."""
         return self.stepping / self.steps if self.steps else 0.0
 
 
@@ -84,7 +84,7 @@ class PoolStatistics:
 
     @property
     def steps(self) -> int:
-        """How many commands all rows have executed together."""
+        """How many commands all rows have executed in total."""
         return sum(worker.steps for worker in self.workers)
 
     @property
@@ -104,12 +104,12 @@ class PoolStatistics:
 
     @property
     def hidden_resets(self) -> int:
-        """How many resets were over before their rows were asked to begin."""
+        """How many resets had finished before their rows were asked to begin."""
         return sum(worker.hidden_resets for worker in self.workers)
 
     @property
     def hidden_seconds(self) -> float:
-        """How long the caller would have waited for these."""
+        """How long the caller would have waited for the hidden resets."""
         return sum(worker.hidden_seconds for worker in self.workers)
 
     @property
@@ -119,12 +119,12 @@ class PoolStatistics:
 
     @property
     def replaced(self) -> int:
-        """How often workers were replaced for exceeding `max_worker_memory`."""
+        """How many times workers were replaced for exceeding `max_worker_memory`."""
         return sum(worker.replaced for worker in self.workers)
 
     @property
     def resident_bytes(self) -> int:
-        """The memory of all workers together."""
+        """The total memory of all workers."""
         return sum(worker.resident_bytes for worker in self.workers)
 
     def __str__(self) -> str:

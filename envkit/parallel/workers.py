@@ -76,7 +76,7 @@ class Question:
 
 
 class WorkerState(enum.Enum):
-    """The state of a worker; `_TRANSITIONS` has the possible next states of each.
+    """The state of a worker; `_TRANSITIONS` lists the possible next states of each.
 
     ```
     NEW ──▶ STARTING ──▶ READY ◀──▶ RESTORING
@@ -129,8 +129,9 @@ class Worker:
         crash: The error about its end, if it is LOST.
         overdue_after: The timeout for which the pool killed it.
         question: The question it is answering.
-        restarts: How often it, or an environment in it, was replaced after a failure.
-        replaced: How often it was replaced because it held too much memory.
+        restarts: How many times it, or an environment in it, was replaced after a
+            failure.
+        replaced: How many times it was replaced because it held too much memory.
     """
 
     __slots__ = (
@@ -167,7 +168,7 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """True if it runs, and its environments are where they belong."""
+        """True if it is running, and its environments are up to date."""
         return self.state is WorkerState.READY
 
     @property
@@ -182,7 +183,7 @@ class Worker:
 
     @property
     def process(self) -> int:
-        """Its process, as seen by observers on the pool's machine."""
+        """Its process, as other programs on the pool's machine see it."""
         return self.pid if self.host in ("", socket.gethostname()) else ELSEWHERE
 
     def meet(self, hello: Hello) -> None:
@@ -191,7 +192,7 @@ class Worker:
 
 
 class Workers:
-    """Distributes environments over workers, starts these, and tracks their states.
+    """Distributes environments over workers, starts them, and tracks their states.
 
     Attributes:
         workers: The workers.
@@ -218,8 +219,8 @@ class Workers:
         self._options = options
         self._options_of_jobs = options.without_setup()
         self.seeds = EnvSeeds(len(constructors))
-        # How often each environment's worker was restarted before the checkpoint that
-        # this run continues; later seeds count on from there.
+        # How many times each environment's worker was restarted before the checkpoint
+        # that this run continues; later seeds count on from there.
         self.earlier_restarts = [0] * len(constructors)
         self.workers = _dealt(constructors, options.num_workers or 1)
         self.unready = set(range(len(self.workers)))
@@ -297,7 +298,7 @@ class Workers:
         return hellos
 
     def cut(self, envs: int) -> None:
-        """Keeps only the first environments, and the workers that have some."""
+        """Keeps only the first environments, and the workers that have some of them."""
         self.workers[:] = [each for each in self.workers if each.first_env < envs]
         last = self.workers[-1]
         last.constructors = last.constructors[: envs - last.first_env]
@@ -311,7 +312,7 @@ class Workers:
         return len(self.earlier_restarts)
 
     def _start(self, workers: range, others: deque[Event]) -> list[Hello]:
-        """Starts workers; puts events of others into `others`."""
+        """Starts workers; appends the events of other workers to `others`."""
         timeout, clock = self._options.start_timeout, self._clock
         due = None if timeout is None else clock.now() + timeout
         hellos: dict[int, Hello] = {}
@@ -324,8 +325,8 @@ class Workers:
             following = len(self.workers) - wave[-1] - 1
             jobs = [self._job(worker) for worker in wave]
             self._backend.start([job._replace(following=following) for job in jobs])
-            # Starting interpreters builds no environments, and this process may have
-            # stood still.
+            # Starting interpreters does not build environments yet, and this process
+            # may have been paused.
             if due is not None:
                 due += clock.now() - began
             for worker in wave:
@@ -420,7 +421,7 @@ class Workers:
         self._backend.kill(worker)
 
     def dismiss(self, worker: int) -> None:
-        """Kills a worker that is not needed any more."""
+        """Kills a worker that is no longer needed."""
         self._backend.kill(worker)
 
     def kill_late_starts(self) -> None:
@@ -430,7 +431,7 @@ class Workers:
             self.kill(index, self.workers[index].allowed)
 
     def _late(self) -> list[int]:
-        """Returns the workers that should be ready by now."""
+        """Returns the workers that should have been ready by now."""
         late, now = [], self._clock.now()
         for index, worker in enumerate(self.workers):
             if worker.is_present and worker.due is not None and now >= worker.due:
@@ -494,7 +495,7 @@ class Workers:
     def welcome(
         self, worker: int, hello: Hello | RemoteFailure, rows: Rows
     ) -> WorkerError | None:
-        """Accepts a restarted worker, or returns the error that forbids it."""
+        """Accepts a restarted worker, or returns the error that prevents it."""
         if isinstance(hello, RemoteFailure):
             return failures.construction(worker, hello, self.maker)
         error = self._difference(worker, hello, rows)
@@ -507,7 +508,7 @@ class Workers:
         return error
 
     def _difference(self, worker: int, hello: Hello, rows: Rows) -> WorkerError | None:
-        """Returns the error for new environments that differ from those before."""
+        """Returns the error for new environments that differ from the previous ones."""
         envs = self.envs_of(worker)
         sizes = [len(rows.rows_of_env[env]) for env in envs]
         for env, size, spec, now in zip(
@@ -525,7 +526,7 @@ class Workers:
     # Facts.
 
     def are_idle(self, workers: Iterable[int]) -> bool:
-        """Returns True if none of these workers, lost ones aside, has a question."""
+        """Returns True if none of these workers, except lost ones, has a question."""
         entries = [self.workers[worker] for worker in workers]
         return all(
             entry.state is WorkerState.LOST
@@ -544,7 +545,7 @@ class Workers:
         ]
 
     def deadlines(self) -> list[float]:
-        """Returns the moments at which workers need attention."""
+        """Returns the times at which workers need attention."""
         return [worker.due for worker in self.workers if worker.due is not None]
 
     # Seeds, and counts of restarts.
@@ -555,12 +556,12 @@ class Workers:
         self.earlier_restarts = list(restarts)
 
     def restarts_of(self, env: int, worker: int) -> int:
-        """Returns how often the worker of an environment was ever restarted."""
+        """Returns how many times the worker of an environment was restarted."""
         entry = self.workers[worker]
         return entry.restarts + entry.replaced + self.earlier_restarts[env]
 
     def restarts_by_env(self) -> list[int]:
-        """Returns, for each environment, how often its worker was ever restarted."""
+        """Returns, for each environment, how many times its worker was restarted."""
         return [
             self.restarts_of(env, index)
             for index in range(len(self.workers))

@@ -1,4 +1,4 @@
-"""The numbers of an action, and the values that keys can choose: `ActionAxes`."""
+"""The numbers in an action, and the values that keys can choose: `ActionAxes`."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def names_of(env: Any, count: int) -> tuple[str, ...]:
 
 
 def button_names(env: Any, count: int) -> tuple[str, ...]:
-    """Returns the names of an action's numbers, such as ViZDoom's buttons."""
+    """Returns the names of the numbers in an action, such as ViZDoom's buttons."""
     found = attribute_of(env, "buttons")
     if isinstance(found, list | tuple) and len(found) == count:
         return tuple(map(str, found))
@@ -68,7 +68,7 @@ def button_names(env: Any, count: int) -> tuple[str, ...]:
 
 
 def declared_keys(env: Any, count: int) -> dict[frozenset[str], int]:
-    """Returns the keys that an environment declares for its actions, if it does.
+    """Returns the keys that an environment declares for its actions, if any.
 
     This reads Gymnasium's `get_keys_to_action()`, where keys are characters or codes.
     """
@@ -85,7 +85,7 @@ def declared_keys(env: Any, count: int) -> dict[frozenset[str], int]:
 
 
 def chord_of(name: str) -> frozenset[str]:
-    """Returns the keys that a name suggests, for `UPFIRE` the arrow and the space bar.
+    """Returns the keys that a name suggests: for `UPFIRE` the arrow and the space bar.
 
     Example:
         >>> sorted(chord_of("UPRIGHTFIRE")), sorted(chord_of("TURN_LEFT"))

@@ -1,4 +1,4 @@
-"""A rich console that shows untrusted text safely: `SafeConsole`."""
+"""A rich console that displays untrusted text safely: `SafeConsole`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SafeConsole"]
 
 
 class SafeConsole(Console):
-    """Sends no control characters to the terminal but its own.
+    """Sends the terminal no control characters except its own.
 
     Control characters in texts are shown as text. A closed pipe raises, for the command
     to handle.
@@ -29,5 +29,5 @@ class SafeConsole(Console):
             yield segment
 
     def on_broken_pipe(self) -> None:
-        """Raises, to tell the command."""
+        """Raises, so that the command notices."""
         raise BrokenPipeError

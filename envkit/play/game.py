@@ -1,4 +1,4 @@
-"""An environment that is played with keys: `Game`."""
+"""An environment played with keys: `Game`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Game", "number_text"]
 
 
 class Game:
-    """Plays an environment by keys, one episode after the other.
+    """Lets keys play an environment, one episode after another.
 
     With `press`, time waits for keys. `tick` is called at a steady pace, and time
     passes even without keys. Both work with a window, a terminal, or a list of keys.
@@ -77,7 +77,7 @@ class Game:
             self._act(self._keys.action(pressed))
 
     def release(self, down: Sequence[str] = ()) -> None:
-        """Makes a step in which a program releases all keys but those that are down.
+        """Makes a step in which a program releases all keys that are no longer down.
 
         A program holds keys until the next action; other environments need no step.
         """
@@ -86,7 +86,7 @@ class Game:
             self._act(release(down))
 
     def point(self, pointed: Sequence[Pointed]) -> None:
-        """Records the pointer's actions for the next step, if the pointer can act."""
+        """Records the pointer's actions for the next step, if it has any."""
         point = getattr(self._keys, "point", None)
         if point is not None and not (self.explaining or self.paused or self.ended):
             point(pointed)

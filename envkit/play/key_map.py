@@ -39,7 +39,7 @@ _SINGLE = tuple("0123456789zxcvbnmfghjkltyuioe-=[];',/")
 
 
 class Binding(NamedTuple):
-    """Binds keys that are pressed together to a value.
+    """Binds a combination of keys to a value.
 
     Attributes:
         keys: The keys.
@@ -83,7 +83,7 @@ class KeyMap:
 
     @property
     def has_idle(self) -> bool:
-        """Whether there is an action for no key at all."""
+        """Whether there is an action for no key."""
         return None not in self.idle
 
     def axes(self, pressed: Sequence[str]) -> set[int]:
@@ -113,16 +113,16 @@ class KeyMap:
         return self._parts.action([value for value in values if value is not None])
 
     def knows(self, key: str) -> bool:
-        """True if a key belongs to an action, alone or with others."""
+        """True if a key belongs to an action, alone or in a combination."""
         return self._canonical(key) in self.keys or (key == WAIT and self.has_idle)
 
     def idle_action(self) -> NestedArray:
-        """Returns the action for no key at all; `None` if there is none."""
+        """Returns the action for no key; `None` if there is none."""
         values = [value for value in self.idle if value is not None]
         return self._parts.action(values) if self.has_idle else None
 
     def table(self) -> list[tuple[str, str]]:
-        """Returns the keys and their actions, for people."""
+        """Returns the keys and their actions, as text for players."""
         shown: dict[str, list[str]] = {}
         for one in self.bindings:
             shown.setdefault(one.label, []).append(self._shown(one.keys))
@@ -147,7 +147,7 @@ class KeyMap:
 
 
 def key_map(env: Any) -> KeyMap:
-    """Returns an environment's keys: its own, if it has a method `key_map`.
+    """Returns an environment's keys: its own, if it has a `key_map` method.
 
     Raises:
         ValueError: Its actions cannot be expressed by keys.
@@ -162,7 +162,7 @@ def key_map(env: Any) -> KeyMap:
 
 
 def _menu(env: Any, parts: ActionAxes) -> KeyMap:
-    """Assigns a key of its own to every action."""
+    """Assigns a separate key to every action."""
     (axis,) = parts.axes
     count = len(axis.values)
     first = int(axis.values[0])
@@ -218,7 +218,7 @@ def pace_of(env: Any, keys: KeyMap) -> float:
 
 
 def _several(env: Any, parts: ActionAxes) -> KeyMap:
-    """Assigns keys to each number of the action, for all values but its idle one."""
+    """Assigns keys to each number of the action, for all values except the idle one."""
     buttons = button_names(env, len(parts.axes))
     free, pairs = _Free(()), iter(_PAIRS)
     bindings, idle = [], []
@@ -239,7 +239,7 @@ def _several(env: Any, parts: ActionAxes) -> KeyMap:
 def _keys_of(
     axis: Axis, name: str, free: _Free, pairs: Any, idle: float
 ) -> list[tuple[float, str]]:
-    """Returns the values of one number that get a key, with the key."""
+    """Returns the values of one number that get a key, each with its key."""
     others = [value for value in axis.values if value != idle]
     if not axis.is_choice or len(axis.values) == 3:
         while pair := next(pairs, None):
@@ -276,7 +276,7 @@ class _Free:
         return True
 
     def single(self, number: int) -> str | None:
-        """Claims the key of a number's digit if it is free, or else the next one."""
+        """Claims the key of a number's digit if it is free, otherwise the next one."""
         wanted = [str(number)] if 0 <= number <= 9 else []
         for key in (*wanted, *_SINGLE):
             if key not in self._used:

@@ -88,7 +88,7 @@ angle brackets backspace, down, enter, esc, left, right, space, tab, up.
 
 
 def key_text(key: str) -> str:
-    """Returns a key as shown to people: arrows as arrows."""
+    """Returns a key as shown to players: arrows as arrows."""
     return _SHOWN.get(key, key)
 
 

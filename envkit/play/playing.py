@@ -30,7 +30,7 @@ class View(NamedTuple):
     keys: str
 
     def of(self, game: Game) -> Scene:
-        """Returns the keys while they are explained, and otherwise the game."""
+        """Returns the explanation of the keys while it is shown, otherwise the game."""
         return self.keys if game.explaining else self.look(game.time_step)
 
 

@@ -54,7 +54,7 @@ class _ActionLeaf(NamedTuple):
 
 
 class ActionNumbers:
-    """Lists the numbers of an action in order, to be moved between their bounds.
+    """Lists the numbers of an action in order, to move them between their bounds.
 
     Attributes:
         floats: Which of them are floats.

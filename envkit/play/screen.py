@@ -80,7 +80,7 @@ class Screen:
             self._screen.update(Group(half_blocks(picture), Text(), below))
 
     def pressed(self, timeout: float | None = None) -> list[str]:
-        """Waits for keys, and returns those that have come; none after the timeout.
+        """Waits for keys, and returns those pressed; none after the timeout.
 
         Raises:
             EOFError: The terminal is closed.
@@ -130,7 +130,7 @@ def open_screen() -> Iterator[Screen]:
 
 
 def _forbid_stopping(descriptor: int) -> None:
-    """Turns Ctrl-Z off, which would leave the terminal in the playing mode."""
+    """Disables Ctrl-Z, which would leave the terminal in playing mode."""
     import termios
 
     settings = termios.tcgetattr(descriptor)
@@ -217,12 +217,12 @@ class Window:
         return self._read([*events, *self._pygame.event.get()])
 
     def tick(self, fps: float) -> Pressed:
-        """Waits until the next step is due; returns the keys until then."""
+        """Waits until the next step is due; returns the keys pressed until then."""
         self._clock.tick(fps)
         return self._read(self._pygame.event.get())
 
     def press(self, chords: Sequence[Sequence[str]]) -> None:
-        """Presses keys like a player, and closes the window."""
+        """Presses keys as a player would, and closes the window."""
         pygame = self._pygame
         for chord in chords:
             for kind in (pygame.KEYDOWN, pygame.KEYUP):

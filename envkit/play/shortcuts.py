@@ -1,4 +1,4 @@
-"""The keys that pause, quit and so on, and are no actions: `Shortcuts`."""
+"""The keys for pausing, quitting and so on, which are not actions: `Shortcuts`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Shortcuts:
     def __init__(
         self, meanings: Mapping[str, Sequence[str]], used: Collection[str] = ()
     ) -> None:
-        """Leaves out keys that are used for something else."""
+        """Leaves out keys that already have another use."""
         self._keys = {
             what: [key for key in keys if key not in used]
             for what, keys in meanings.items()
@@ -51,7 +51,7 @@ class Shortcuts:
         return self._meaning.get(key)
 
     def text(self) -> str:
-        """Returns the keys for people, one for each meaning."""
+        """Returns the keys as text for players, one for each meaning."""
         return "   ".join(
             f"{key_text(keys[0])} {what}" for what, keys in self._keys.items() if keys
         )

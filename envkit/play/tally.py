@@ -38,7 +38,7 @@ class Tally:
         Args:
             rows: The number of rows; 1 without a batch.
             episodes: How many episodes to count in each row; further ones are ignored.
-            steps: The most steps of a row.
+            steps: The maximum number of steps of a row.
         """
         self.returns: list[list[float]] = [[] for _ in range(rows)]
         self._episodes, self._most = episodes, steps

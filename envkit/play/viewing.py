@@ -42,11 +42,11 @@ def pictures_of(recording: Recording) -> StepPicture | None:
 
 
 class Viewing:
-    """Steps through the episodes of a recording, one time step after the other.
+    """Steps through the episodes of a recording, one time step at a time.
 
     Attributes:
         over: Whether the viewer has quit.
-        paused: Whether the picture stands still.
+        paused: Whether the picture is paused.
         shortcuts: The keys.
     """
 

@@ -35,7 +35,7 @@ _ALWAYS = {
     # Otherwise pygame prints a greeting when it is imported.
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
     # SDL would treat SIGTERM as a click on a window's close button, and a worker that
-    # should end would go on.
+    # should end would continue.
     "SDL_NO_SIGNAL_HANDLERS": "1",
 }
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
@@ -106,7 +106,7 @@ def open_display(needed_by: str, *, instead: str, seen: bool = True) -> Any:
 
 
 def window_size(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Returns the initial size of a picture of this shape: width and height.
+    """Returns the initial window size, width and height, for pictures of a shape.
 
     Example:
         >>> window_size((100, 240, 3)), window_size((2000, 1000, 3))
@@ -139,7 +139,7 @@ def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> Any:
 
 
 def _fitting(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]:
-    """Returns the size at which a picture fits; it grows only by whole factors."""
+    """Returns the size at which a picture fits, enlarged only by whole factors."""
     share = min(room[0] / size[0], room[1] / size[1])
     times = int(share) if share >= 1 else share
     return max(1, int(size[0] * times)), max(1, int(size[1] * times))

@@ -1,4 +1,4 @@
-"""Chooses the actions of ticks: the agent's, or a substitute when it is late."""
+"""Chooses the actions of ticks: the agent's, or a substitute if it is late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["GivenActions", "LateActions", "no_op_of"]
 
 
 class GivenActions:
-    """Checks the agent's actions, and returns them in arrays that no caller changes.
+    """Checks the agent's actions, and copies them so that no caller can change them.
 
     Example:
         >>> from envkit import BoundedArraySpec
@@ -116,7 +116,7 @@ class LateActions:
         return self._structure.map(copy.copy, action)
 
     def first(self) -> NestedArray:
-        """Returns the action until the agent acts."""
+        """Returns the action for ticks before the agent first acts."""
         return self.copy(self._no_op)
 
     def choose(self, tick: int, last: NestedArray) -> NestedArray:
@@ -129,7 +129,7 @@ class LateActions:
         return self.first()
 
     def mixed(self, mask: Array, chosen: NestedArray, other: NestedArray) -> Any:
-        """Returns a batch with masked rows of one action, and the rest of another."""
+        """Returns a batch with one action in masked rows, and another in the rest."""
         if mask.all():
             return chosen
         return self._structure.map(

@@ -2,7 +2,7 @@
 
 `OwnPace` holds the rows of an `AsyncEnvironment`, which begin independently.
 `InBackground` holds a batch or a single environment, whose resets block: it runs them
-in a thread, and until a reset finishes, the other rows stand still, because the
+in a thread, and until a reset finishes, the other rows pause, because the
 environment cannot do anything else meanwhile.
 """
 
@@ -49,7 +49,7 @@ class Moved(NamedTuple):
 
 
 class OwnPace:
-    """Holds rows that begin their episodes while the others go on."""
+    """Holds rows that begin their episodes while others continue."""
 
     is_single = False
 
@@ -61,7 +61,7 @@ class OwnPace:
 
     @property
     def beginning(self) -> Array:
-        """A mask of the rows whose next episode has yet to begin."""
+        """A mask of the rows whose next episode has not begun yet."""
         return self._batch.resetting
 
     def begin(self, mask: Array | None = None) -> None:
@@ -69,7 +69,7 @@ class OwnPace:
         self._batch.reset_async(mask)
 
     def step(self, action: NestedArray) -> Moved:
-        """Steps the rows within an episode, if there are any."""
+        """Steps the rows that are in an episode, if any."""
         taken = ~self.beginning
         time_step = self._batch.step(action) if taken.any() else self._batch.poll()
         return Moved(time_step, self._batch.valid, taken)
@@ -80,13 +80,13 @@ class OwnPace:
         return Moved(self._batch.poll(), self._batch.valid & ~nothing, nothing)
 
     def wait(self) -> TimeStep:
-        """Waits until every row is within an episode; no row steps."""
+        """Waits until every row is in an episode; no row steps."""
         while self._batch.resetting.any():
             self._batch.wait()
         return self._batch.current_time_step()
 
     def infos(self, rows: list[int]) -> dict[int, Any]:
-        """Returns the infos of rows within an episode, or at its end."""
+        """Returns the infos of rows that are in an episode, or at its end."""
         given = self._env.call("get_info", env_ids=rows)
         return dict(zip(rows, given, strict=True))
 
@@ -152,7 +152,7 @@ class InBackground:
         self._pending = self._thread.submit(call, *args)
 
     def step(self, action: NestedArray) -> Moved:
-        """Steps the rows within an episode, unless another call is running."""
+        """Steps the rows that are in an episode, unless another call is running."""
         nothing = np.zeros(self.rows, bool)
         taken = nothing
         if self._pending is None and self.beginning.any():
@@ -184,7 +184,7 @@ class InBackground:
         return Moved(self._take(), covers, nothing)
 
     def wait(self) -> TimeStep:
-        """Waits until every row is within an episode; no row steps."""
+        """Waits until every row is in an episode; no row steps."""
         if self._pending is None and self.beginning.any():
             self._reset()
             if self._pending is None:  # raises the reason why they cannot begin alone
@@ -212,7 +212,7 @@ class InBackground:
         return nest.map_structure(lambda leaf: np.asarray(leaf)[None], time_step)  # type: ignore[no-any-return]
 
     def infos(self, rows: list[int]) -> dict[int, Any]:
-        """Returns the infos of rows within an episode, or at its end."""
+        """Returns the infos of rows that are in an episode, or at its end."""
         if self._pending is not None:
             return {}
         given = result_of(self._thread.submit(self._env.get_info))
@@ -232,7 +232,7 @@ class InBackground:
         return result_of(self._thread.submit(self._env.seed, seed))
 
     def close(self) -> None:
-        """Closes the environment, after the running call if that cannot be ended."""
+        """Closes the environment; waits for the running call if it cannot be ended."""
         if closes_at_once(self._env):
             self._env.close()
         else:
@@ -256,7 +256,7 @@ class _Here:
 
 
 class _Thread:
-    """Runs calls in a thread of its own, one after the other."""
+    """Runs calls in its own thread, one after the other."""
 
     def __init__(self) -> None:
         self._calls: Calls = queue.SimpleQueue()

@@ -390,12 +390,12 @@ def _loop_of(
     is_native = getattr(env, "realtime", False) is True
     if is_native and is_virtual:
         raise ValueError(
-            f"{name} runs on a clock of its own (realtime = True), which no virtual "
+            f"{name} runs on its own clock (realtime = True), which no virtual "
             "one can stop. Use host='process' or 'thread'."
         )
     if is_native and hz is not None:
         raise ValueError(
-            f"{name} runs on a clock of its own (realtime = True), and hz={hz!r} would "
+            f"{name} runs on its own clock (realtime = True), and hz={hz!r} would "
             "be a second one. Leave hz out; the engine sets the pace."
         )
     if hz is None and not is_native:

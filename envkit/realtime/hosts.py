@@ -80,7 +80,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action for every row, waits, and returns the merged ticks."""
+        """Passes in an action for every row, waits, and returns the merged ticks."""
 
     @abc.abstractmethod
     def next_episode(self, mask: Array | None) -> TimeStep:
@@ -181,7 +181,7 @@ class LocalHost(Host):
 
     @abc.abstractmethod
     def _go_on_at(self) -> float | None:
-        """Returns when time continues after `set_state`; `None` if the state has it."""
+        """Returns when time continues after `set_state`; `None` if the state says."""
 
     def peek(self, current: TimeStep) -> TimeStep:
         """Returns the merged ticks so far, without consuming them."""
@@ -347,7 +347,7 @@ class ThreadHost(LocalHost):
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
         """Begins an episode in all rows or in some, and returns its first time step.
 
-        A reset that takes longer than `reset_timeout` goes on, and the next `reset`
+        A reset that takes longer than `reset_timeout` continues, and the next `reset`
         waits for it.
         """
         is_same = options is None and _are_equal(mask, self._reset_mask)
@@ -374,7 +374,7 @@ class ThreadHost(LocalHost):
         return super().seed(seed)
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action for every row, waits, and returns the merged ticks."""
+        """Passes in an action for every row, waits, and returns the merged ticks."""
         self._check_process()
         began = self._now()
         with self._changed:
@@ -415,7 +415,7 @@ class ThreadHost(LocalHost):
         if self._reset is not None and self._reset.done():
             self._reset = None  # its episode is shown now
         shown = self._shown(mask, self._now())
-        # A row that waited until its end was seen goes on.
+        # A row that waited for its end to be seen continues.
         self._changed.notify_all()
         return shown
 
@@ -506,7 +506,7 @@ def _are_equal(mask: Array | None, other: Array | None) -> bool:
 
 
 class VirtualHost(LocalHost):
-    """Runs a loop as fast as the machine allows, in counted time.
+    """Runs a loop as fast as the machine allows, in virtual time.
 
     Ticks take no time themselves, so equal think times give equal ticks.
     """

@@ -101,7 +101,7 @@ class Schedule:
         self._origin, self._count = now, 1
 
     def start(self, now: float) -> tuple[float, int]:
-        """Starts a tick; returns how late it is, and how many ticks were left out.
+        """Starts a tick; returns how late it is, and how many ticks were skipped.
 
         Raises:
             OverrunError: The tick is late by one tick or more, with `overrun="raise"`.
@@ -142,7 +142,7 @@ class EngineSchedule:
         """Does nothing."""
 
     def start(self, now: float) -> tuple[float, int]:
-        """Returns zeros: no tick is late or left out."""
+        """Returns zeros: no tick is late or skipped."""
         return 0.0, 0
 
 
@@ -254,7 +254,7 @@ class TickLoop:
 
     @property
     def is_paused(self) -> bool:
-        """True if every row waits until the end of its episode has been seen."""
+        """True if every row waits until someone has seen the end of its episode."""
         return self._pauses and all(merger.waits_to_be_seen for merger in self._mergers)
 
     @property
@@ -362,13 +362,13 @@ class TickLoop:
         self._forget_actions(begun if mask is None else begun & mask)
 
     def _forget_actions(self, rows: Array) -> None:
-        """Discards the actions of an episode, because none acts in the next one."""
+        """Discards the actions of an episode, because the next has no use for them."""
         self._is_new[rows] = False
         self._has_acted[rows] = False
         self._used[rows] = 0
 
     def _lasting(self, observation: NestedArray) -> NestedArray:
-        """Returns an observation that later ticks do not change."""
+        """Returns an observation that later ticks will not change."""
         leaves = self._observation.flatten(observation)
         if all(np.asarray(leaf).flags.writeable for leaf in leaves):
             return observation
@@ -387,7 +387,7 @@ class TickLoop:
     # For the agent.
 
     def publish(self, action: NestedArray, now: float) -> None:
-        """Hands in an action, in arrays that no caller changes.
+        """Passes in an action, in arrays that no caller changes.
 
         Rows whose next episode has not been seen ignore it.
         """
@@ -529,7 +529,7 @@ class TickLoop:
     # States.
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all that later ticks depend on, except the environment's state."""
+        """Returns everything later ticks depend on, except the environment's state."""
         state = {
             name: value for name, value in vars(self).items() if name not in self._fixed
         }

@@ -1,6 +1,6 @@
 """Merges the ticks between two looks of the agent into a time step: `EpisodeMerger`.
 
-An environment in real time goes on while the agent thinks. One row's ticks since the
+An environment in real time continues while the agent thinks. One row's ticks since the
 agent's last look are merged by these rules:
 
 - rewards and discounts are merged as if the ticks were one step: the reward is the sum
@@ -203,7 +203,7 @@ class EpisodeMerger:
 
     @property
     def is_at_edge(self) -> bool:
-        """True if the agent will see an end or beginning of an episode next."""
+        """True if the agent will next see the end or the beginning of an episode."""
         if self._ending is not None:
             return True
         episode = self._newest
@@ -213,7 +213,7 @@ class EpisodeMerger:
 
     @property
     def has_any(self) -> bool:
-        """True if there is anything to see; False while an episode has yet to begin."""
+        """True if there is something to see; False until the next episode begins."""
         return self._ending is not None or self._newest is not None
 
     @property
@@ -223,7 +223,7 @@ class EpisodeMerger:
 
     @property
     def waits_to_be_seen(self) -> bool:
-        """True if the newest tick is the end of an episode that nobody has seen."""
+        """True if the newest tick is the end of an episode that nobody has seen yet."""
         return self._newest is not None and self._newest.step_type == _LAST
 
     def look(self) -> Merged:

@@ -57,7 +57,7 @@ class Throttle(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment.
-            hz: The most steps per second.
+            hz: The maximum number of steps per second.
             now: The clock.
             sleep: A function that waits for a number of seconds.
         """
@@ -71,7 +71,7 @@ class Throttle(PyEnvironmentBaseWrapper):
 
     @property
     def hz(self) -> float:
-        """The most steps per second."""
+        """The maximum number of steps per second."""
         return self._hz
 
     @property

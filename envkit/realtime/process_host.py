@@ -67,7 +67,7 @@ class ProcessHost(Host):
         """Does nothing: the process refuses options before anything moves."""
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action for every row, waits, and returns the merged ticks."""
+        """Passes in an action for every row, waits, and returns the merged ticks."""
         self._lag = None
         if not self._is_batch:
             action = self._action.map(lambda leaf: np.asarray(leaf)[None], action)
@@ -160,7 +160,7 @@ def _of_row_0(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _raising_timeouts() -> Iterator[None]:
-    """Raises the clock's timeout as a timeout, because its process has not failed."""
+    """Raises the clock's timeout as a timeout, because its process did not fail."""
     try:
         yield
     except WorkerError as error:

@@ -67,7 +67,7 @@ class _RecordInternals(WrapperInternals):
 class Record(PyEnvironmentBaseWrapper):
     """Writes episodes to files: time steps, actions, infos, lags and notes.
 
-    A thread writes them while the environment goes on. The recording includes the
+    A thread writes them while the environment continues. The recording includes the
     environment's provenance, so `envkit replay --check` can make the environment again
     and compare its results. `Replay` plays the recording as an environment.
 
@@ -341,7 +341,7 @@ class Record(PyEnvironmentBaseWrapper):
         return {name: self._column(leaf, rows, name) for name, leaf in named}
 
     def _columns(self, time_step: TimeStep, rows: Array) -> dict[str, Any]:
-        """Returns copies of some rows of a time step and its info, by column name."""
+        """Returns copies of some rows of a time step and its info, by column."""
         leaves = self._layout.time_step.flatten(time_step)
         columns = {
             name: self._column(np.asarray(leaf), rows, name)

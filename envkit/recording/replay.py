@@ -124,7 +124,7 @@ class Replay(PyEnvironment):
 
     @property
     def remaining(self) -> int:
-        """The number of episodes still to play before any is repeated."""
+        """The number of episodes left before any is repeated."""
         return len(self._entries) - self._next
 
     @property

@@ -1,4 +1,4 @@
-"""Makes a recording's environment again, and compares its results bit for bit.
+"""Rebuilds a recording's environment, and compares its results bit for bit.
 
 A recording stores the call in which each time step came, so the same calls can be made
 again: for a batch, with all its rows together, and with the same rows reset or held.
@@ -68,7 +68,7 @@ _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
 def foreign_names(known: dict[str, Any]) -> list[str]:
-    """Returns the names to import and call in order to make an environment again.
+    """Returns the names to import and call in order to rebuild an environment.
 
     envkit's own environments, wrappers and pools are left out.
 
@@ -149,7 +149,7 @@ def _is_nowhere(name: str) -> bool:
 
 
 def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Makes an environment again from its provenance.
+    """Rebuilds an environment from its provenance.
 
     It imports and calls the functions and classes that the provenance names.
 
@@ -250,7 +250,7 @@ class _Builder:
         # Others, such as worker_setup, may import and call anything.
         for name in arguments.keys() - {"autoreset", "specs"}:
             raise RecordingError(
-                f"{recipe['id']} was given {name!r}, which no recording notes of a "
+                f"{recipe['id']} was given {name!r}, which recordings don't note for a "
                 f"pool. {_NAME_IT}"
             )
         # In lockstep and inline, it gives the same results without processes.
@@ -273,7 +273,7 @@ class _Builder:
         arguments = self._values(layer["arguments"], name)
         if name == _REAL_TIME and arguments.get("host") != "virtual":
             raise RecordingError(
-                "It ran in real time, which does not come again. Recordings of "
+                "It ran in real time, which cannot be repeated. Recordings of "
                 "host='virtual' can be checked."
             )
         with reading(name, "cannot be made again"):
@@ -506,7 +506,7 @@ class _Comparison:
             )
         if any(one["event"] == "set_state" for one in past):
             return (
-                "Then a state was set, which the recording does not hold: what follows "
+                "Then a state was set that the recording does not hold: what follows "
                 "cannot be compared."
             )
         for index, row in enumerate(self._rows):
@@ -520,8 +520,8 @@ class _Comparison:
             if missing is not None:
                 of = f" of row {index}" if self._batched else ""
                 return (
-                    f"Then nothing is known of episode {missing}{of}, and what follows "
-                    "depends on it."
+                    f"After that, nothing is known about episode {missing}{of}, "
+                    "and what follows depends on it."
                 )
         return None
 

@@ -172,7 +172,7 @@ class _OpenEpisode:
 
 
 class Writer:
-    """Writes the files of a recording, in a thread of its own.
+    """Writes the files of a recording, in its own thread.
 
     Attributes:
         dropped: How many episodes have been dropped.
@@ -291,7 +291,8 @@ class Writer:
         except BaseException as error:
             failure = RecordingError(
                 f"The recording in {str(self._directory)!r} cannot be written: "
-                f"{type(error).__name__}: {error}. What was finished before is there."
+                f"{type(error).__name__}: {error}. "
+                "What was finished before that is there."
             )
             failure.__cause__ = error
             self._mailbox.fail(failure)

@@ -87,7 +87,7 @@ _LOGGER = logging.getLogger(__name__)
 
 # Calls that this end answers itself: the round trip to the server, and its facts.
 PING, SERVER = "envkit_ping", "envkit_server"
-# Seconds that nothing may listen at the address of a lost session.
+# Seconds that nothing may listen on the address of a lost session.
 _REFUSED_FOR = 2.0
 
 
@@ -271,7 +271,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
         self._in_thread(connect)
 
     def _problem(self) -> str | None:
-        """Returns why trying again is pointless; `None` if it is not."""
+        """Returns why trying again is pointless; `None` if it is worthwhile."""
         return None if self.launched is None else self.launched.problem()
 
     def _revive(self) -> None:
@@ -400,7 +400,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
 
     def _cut_off(self, known: _WorkerSession, why: str) -> None:
         why = why.removesuffix(".")
-        remedy = f"Check that an envkit server listens at {known.address}."
+        remedy = f"Check that an envkit server listens on {known.address}."
         self._end(known, f"was cut off, because {why}", remedy)
 
     # Lost links, and resuming sessions.
@@ -499,7 +499,7 @@ class RemoteBackend(LinkBase["_WorkerSession", dict[str, Any]]):
     # Questions to environments.
 
     def request(self, worker: int, request: Request) -> None:
-        """Sends a question to an idle session; `Replied` will bring the answer."""
+        """Sends a question to an idle session; the answer arrives as `Replied`."""
         known = self._workers.get(worker)
         name = request.arguments[0][0] if request.method == "call" else ""
         info = None if known is None else known.info

@@ -58,7 +58,7 @@ def servers(
         token: The servers' secret from their `--token-file`. Not needed for servers
             that run on this machine as the same user and have drawn their tokens.
         token_file: A file with the secret that only its owner can read.
-        cafile: The servers' certificate, or that of its authority.
+        cafile: The servers' certificate, or its authority's.
         tls: An SSL context for connections, instead of `cafile`.
         mismatch: "warn" or "error": what to do if a server has another version of
             envkit, or differs from another server.
@@ -109,7 +109,7 @@ def connect(
             Not needed for a server that runs on this machine as the same user and has
             drawn its token.
         token_file: A file with the secret that only its owner can read.
-        cafile: The server's certificate, or that of its authority.
+        cafile: The server's certificate, or its authority's.
         tls: An SSL context for the connection, instead of `cafile`.
         mismatch: "warn" or "error": what to do if the server has another version of
             envkit. `provenance()` lists the differences either way.

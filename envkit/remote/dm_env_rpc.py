@@ -182,7 +182,7 @@ class DmEnvRpcServer(Closable):
         return [{"address": self.address, "sessions": len(self._streams)}]
 
     def ended(self) -> str | None:
-        """Returns `None`: it never stops without `close`."""
+        """Returns `None`: it never stops before `close`."""
         return None
 
     def close(self, reason: str = "the server is stopping") -> None:
@@ -436,7 +436,7 @@ class _AnsweredStream:
         self._queue.put(_END)
 
     def end(self, reason: str) -> None:
-        """Ends the stream, at once or after the current answer."""
+        """Ends the stream, immediately or after the current answer."""
         self._is_ended = True
         self._queue.put(reason)
 

@@ -239,7 +239,7 @@ class DmEnvRpcWrapper(LosingClient):
             if not isinstance(error, LostError):
                 raise
             raise DmEnvRpcError(
-                f"{self._name} let us join no world: {error}."
+                f"{self._name} did not let us join a world: {error}."
             ) from error
 
     def _ask(self, request: Callable[..., bytes], *arguments: Any) -> Any:

@@ -254,7 +254,7 @@ class ApplyAction(NamedTuple):
 
 
 class ResetWorld(NamedTuple):
-    """A world must begin an episode, whoever plays there: `done` is due."""
+    """A world must begin an episode, whoever is playing: `done` is due."""
 
     name: str
     settings: dict[str, Any]
@@ -552,7 +552,7 @@ class ClientStream:
         return self._ask("join_world", world_name=name, settings=settings_of(settings))
 
     def step(self, action: Any = None) -> bytes:
-        """Requests a time step, with an action unless it begins an episode.
+        """Requests a time step, with an action unless that begins an episode.
 
         The event is a `ReceivedStep`.
         """

@@ -1,4 +1,4 @@
-"""Runs each client's environment in a thread of its own.
+"""Runs each client's environment in its own thread.
 
 `EnvThread` runs one environment, `EnvThreads` the environments of all clients of a
 server. So a slow or hanging environment delays only its own client. On a server with

@@ -1,4 +1,4 @@
-"""`Menu`, `Offer` and `ServeOptions`: shared by all protocols of `envkit serve`.
+"""`Menu`, `Offer` and `ServeOptions`, which all protocols of `envkit serve` use.
 
 A protocol is a module with a function that takes a `Menu` and `ServeOptions`, listens,
 and returns a `Service`, which serves in its own threads. The command `envkit.cli.serve`
@@ -55,7 +55,7 @@ class ServeOptions(NamedTuple):
     """The address, secrets and limits of a server.
 
     Attributes:
-        host: The address to listen at; by default only this machine can connect.
+        host: The address to listen on; by default only this machine can connect.
         port: The port; 0 for any free one, `None` for the protocol's usual port.
         token: The token that clients need; by default the server draws one. A
             `TokensFile` holds several, and `None` admits everyone who reaches the port.
@@ -75,7 +75,7 @@ class ServeOptions(NamedTuple):
             `None` for the VNC port minus 100.
         cert: The certificate's file, for libraries that take no SSL context.
         key: The private key's file, if it is not in `cert`.
-        sockets: Sockets already listening at `host`, such as systemd's. If empty, the
+        sockets: Sockets already listening on `host`, such as systemd's. If empty, the
             server opens its own.
     """
 
@@ -331,7 +331,7 @@ _LEAST_HIDDEN = 4
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yields the texts of an argument's value that may occur in a message."""
+    """Yields the texts in an argument's value that may occur in a message."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple | set | frozenset):
@@ -438,7 +438,7 @@ def check_exposure(
         remedy = "leave --host out and reach it through a tunnel"
         if options.sockets:
             where = f"The inherited socket at {options.host}"
-            remedy = "have the unit listen at 127.0.0.1"
+            remedy = "have the unit listen on 127.0.0.1"
         raise ValueError(
             f"{where} lets other machines connect, and there is no {missing[0]}, so "
             "anyone who reaches it could use the environments. Leave "
@@ -446,7 +446,7 @@ def check_exposure(
         )
     if options.tls is None:
         return (
-            f"The server listens at {options.host} without TLS: all traffic can be "
+            f"The server listens on {options.host} without TLS: all traffic can be "
             "read and changed on the way. It includes the token with --openenv and "
             "--dm-env-rpc, and the password with --web-port; the passwords of "
             "--universe and --vnc protect little. Pass --cert and --key; --vnc then "

@@ -595,7 +595,7 @@ class Site:
             await self._leave(env)
 
     async def _leave(self, env: EnvThread) -> None:
-        """Takes back the environment; waits briefly for it to close."""
+        """Takes back the environment; waits briefly until it is closed."""
         left = asyncio.wrap_future(self._envs.leave(env))
         if not self.is_closing:  # a client that reconnects must find room
             await asyncio.wait({left}, timeout=_GRACE)

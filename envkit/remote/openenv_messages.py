@@ -736,7 +736,7 @@ _WORDS = {
 
 
 def _number(value: Any) -> float | None:
-    """Returns a number as a float; `None` if it is no number, or too large."""
+    """Returns a number as a float; `None` for anything else, or if it is too large."""
     if isinstance(value, str):
         return _WORDS.get(value)
     try:

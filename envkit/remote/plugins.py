@@ -72,7 +72,7 @@ class ServeProtocol(NamedTuple):
         secret: The kind of secret that clients need: "token" or "password".
         sockets: The number of inherited sockets it can take from `options.sockets`: -1
             for one per environment, 0 if it always opens its own.
-        port: Its usual port; the first, if it listens at several.
+        port: Its usual port; the first, if it listens on several.
     """
 
     serve: str | Callable[[Any, Any], Any]

@@ -802,7 +802,7 @@ class Conversation:
             self.phase = Phase.LOST
 
     def check_head(self, kind: int, length: int) -> None:
-        """Refuses a frame that must not come now, before allocating memory for it.
+        """Refuses a frame that is not allowed now, before allocating memory for it.
 
         Raises:
             ProtocolError: It must not come now, or is too long.

@@ -476,7 +476,7 @@ class _RewarderEnd:
         return number
 
     def _go(self, kind: type[Any]) -> bool:
-        """Enters the state after a message; returns False if it must not come now."""
+        """Enters the state after a message; returns False if it is not allowed now."""
         then = self._table[self.state].get(kind)
         self.state = then or self.state
         return then is not None
@@ -567,7 +567,7 @@ class ClientEnd(_RewarderEnd):
         self._recent: dict[tuple[Any, Any], None] = {}
 
     def receive(self, text: str | bytes, now: float) -> Received | None:
-        """Reads a message; returns `None` if it is unknown or a repetition.
+        """Reads a message; returns `None` if it is unknown or a duplicate.
 
         Raises:
             RewarderError: The server hangs up, or breaks the protocol.

@@ -68,7 +68,7 @@ class _Client:
         self.flush()
 
     def flush(self) -> None:
-        """Queues the due messages; ends the connection if too many wait already."""
+        """Queues the due messages; ends the connection if too many are waiting."""
         try:
             for text in self.end.texts_to_send():
                 self._waiting.put_nowait(text)
@@ -96,7 +96,7 @@ class RewarderServer:
     It serves in its own thread; `broadcast` and `reply` may be called from any thread.
 
     Attributes:
-        address: The host and port that it listens at.
+        address: The host and port that it listens on.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RewarderServer:
         """Starts listening.
 
         Args:
-            host: The address to listen at.
+            host: The address to listen on.
             port: The port, 0 for any free one; or a socket that is already listening.
             password: The password for clients.
             on_reset: Called with a reset, which `reply` answers.
@@ -314,7 +314,7 @@ class RewarderServer:
             ) from error
 
     async def _hang_up(self, client: _Client, reason: str) -> None:
-        """Sends the reason, and closes the connection, even if the client does not."""
+        """Sends the reason, and closes the connection even if the client does not."""
         from websockets.exceptions import ConnectionClosed
 
         client.end.close(reason, time.time())

@@ -667,7 +667,7 @@ def _without_arguments(data: Any, names: frozenset[str]) -> Any:
 
 
 def _capabilities(env: Any, info: dict[str, Any]) -> list[str]:
-    """Returns an environment's capabilities, as far as they show without trying."""
+    """Returns an environment's capabilities, as far as they show untested."""
     inner = env
     while callable(getattr(inner, "wrapped_env", None)):
         inner = inner.wrapped_env()

@@ -151,7 +151,7 @@ class Templates:
                 template.cut()
 
     def close(self) -> None:
-        """Ends all templates, whose sessions have ended."""
+        """Closes all templates; their sessions must have ended."""
         self.stop()
         for template in self._templates.values():
             template.end()
@@ -267,7 +267,7 @@ def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
 
 
 class SessionProcess:
-    """The server's end of a session, which runs in another process.
+    """The server's end of a session that runs in another process.
 
     Attributes:
         id: Its name for the client.
@@ -456,7 +456,7 @@ class SessionProcess:
         return True
 
     def _await_end(self) -> None:
-        """Waits for the process to end; kills it if it takes too long."""
+        """Waits for the process to end; kills it if that takes too long."""
         if not self._has_ended_within(_GRACE):
             self.cut()
             self._has_ended_within(_GRACE)

@@ -1,4 +1,4 @@
-"""`envkit serve TARGET --universe`: a remote of OpenAI Universe, at two ports.
+"""`envkit serve TARGET --universe`: a remote of OpenAI Universe, on two ports.
 
 One port serves a desktop over RFB: it shows the pictures of `render`, and takes the
 keys of `envkit play`. The other port serves the rewarder, which sends rewards, ends and
@@ -280,7 +280,7 @@ class Remote:
             self._game.close()
 
     def _committed(self) -> NestedArray:
-        """Returns the action that a client has committed; `None` for no commits."""
+        """Returns the action that a client has committed; `None` if it has not."""
         return self._game.player.commit() if self._is_sync else None
 
     def _tick(self, action: NestedArray) -> None:

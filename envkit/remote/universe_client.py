@@ -143,7 +143,7 @@ class _VncEvents:
 
 
 def _events_in(value: Any) -> list[RemoteEvent]:
-    """Reads events: envkit's, or tuples such as `("KeyEvent", "left", True)`."""
+    """Reads events: envkit's own, or tuples such as `("KeyEvent", "left", True)`."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     return [event_of(one) for one in ([] if value is None else value)]
@@ -201,7 +201,7 @@ class UniverseRemotes(AsyncEnvironment):
             observer: Whether to only watch, and send neither resets nor actions.
             start_timeout: Seconds for making a connection.
             encodings: The encodings accepted from the desktop, the best first.
-            cafile: The rewarders' certificate, or that of its authority; the desktop is
+            cafile: The rewarders' certificate, or its authority's; the desktop is
                 not encrypted.
             tls: An SSL context for the rewarders, instead of `cafile`.
         """

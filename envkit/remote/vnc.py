@@ -41,7 +41,7 @@ _PATIENCE = 2.0
 
 
 def serve(menu: Menu, options: ServeOptions) -> Service:
-    """Shows the environments of a menu to VNC viewers, each at its own port.
+    """Shows the environments of a menu to VNC viewers, each on its own port.
 
     Browsers find all of them at one port. A certificate encrypts only the browsers'
     port: other machines then reach the pages, and VNC listens only on this machine.
@@ -123,7 +123,7 @@ class _VncService:
         inside = options._replace(host=host_for_vnc(options))
         if inside.host != options.host and options.sockets:
             raise ValueError(
-                "With --cert the inherited socket for VNC must listen at 127.0.0.1, "
+                "With --cert the inherited socket for VNC must listen on 127.0.0.1, "
                 f"because VNC is never encrypted, got {options.host}."
             )
         try:

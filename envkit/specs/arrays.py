@@ -174,7 +174,7 @@ class ArraySpec(_Described):
         dtype: npt.DTypeLike | None = None,
         name: str | None = None,
     ) -> SpecT:
-        """Returns a copy with every argument replaced that is not `None`.
+        """Returns a copy with the given values; `None` keeps a value.
 
         Example:
             >>> ArraySpec((2,), np.float32).replace(shape=(3,))
@@ -308,7 +308,7 @@ class BoundedArraySpec(ArraySpec, _Bounded):
         maximum: npt.ArrayLike | None = None,
         name: str | None = None,
     ) -> BoundedArraySpec:
-        """Returns a copy with every argument replaced that is not `None`."""
+        """Returns a copy with the given values; `None` keeps a value."""
         return type(self)(
             self._shape if shape is None else shape,
             self._dtype if dtype is None else dtype,
@@ -574,7 +574,7 @@ def _equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
 def within(values: Any, minimum: Array, maximum: Array) -> bool:
     """Returns True if every value lies between two bounds, inclusive.
 
-    The values may have dimensions before those of their spec. NaN is never within.
+    The values may have dimensions before their spec's own. NaN is never within.
     """
     return bool(np.all(values >= minimum) and np.all(values <= maximum))
 
@@ -596,7 +596,7 @@ def as_array(value: Any) -> Array:
 
 
 def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
-    """Returns dimensions as a tuple; refuses a bare number, which may be a mistake.
+    """Returns dimensions as a tuple; refuses a bare number, probably a mistake.
 
     Example:
         >>> as_outer_dims([2, 3])

@@ -114,7 +114,7 @@ def _reduced(bound: Array, rank: int, reduce: Any) -> Array | None:
 
 
 def mixed_continues(said: Sequence[bool], makers: Sequence[str]) -> str:
-    """Describes environments of which only some continue after a `LAST`.
+    """Describes environments only some of which continue after a `LAST`.
 
     Args:
         said: The `continues_after_last` of each environment.
@@ -165,7 +165,7 @@ _HINTS = {
 
 
 def as_specs(given: Any) -> str:
-    """Checks and returns what may differ between the environments of a batch."""
+    """Checks and returns `specs`: how the specs of a batch may differ."""
     if given in SPECS:
         return str(given)
     raise ValueError(
@@ -236,7 +236,7 @@ def _hint(
 
 
 class _UnlikeError(Exception):
-    """Two specs differ in more than the mode allows; the text says where."""
+    """Two specs differ more than the mode allows; the text says where."""
 
 
 def _common(
@@ -291,7 +291,7 @@ def _padded(first: Any, second: Any) -> ArraySpec | None:
 
 
 def _embedded(bound: Array, own: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Returns a bound that is zero where the array is padded."""
+    """Returns a bound that is zero wherever the array is padded."""
     whole = np.zeros(shape, bound.dtype)
     whole[tuple(slice(size) for size in own)] = np.broadcast_to(bound, own)
     return whole
@@ -307,7 +307,7 @@ def _simplified(bound: Array) -> Array:
 
 
 def choices_of(spec: Any) -> range | None:
-    """Returns the values of an action that is a single choice; `None` for others.
+    """Returns the values of an action that is a single choice; `None` otherwise.
 
     Example:
         >>> choices_of(BoundedArraySpec((), np.int64, 2, 4))

@@ -88,7 +88,7 @@ def mismatch(
     purpose: str = "form one batch",
     hint: str = "",
 ) -> SpecMismatchError:
-    """Returns the error for an environment whose specs differ from the first one's.
+    """Returns the error for an environment whose specs differ from the first's.
 
     Args:
         specs: The environments' specs.
@@ -224,7 +224,7 @@ def difference_of_leaves(first: Any, second: Any, place: str) -> str:
 
 
 def info_spec_of(env: Any) -> dict[str, Any]:
-    """Returns the specs that an environment declares for its info; `{}` for none.
+    """Returns the specs that an environment declares for its info; `{}` if none.
 
     Raises:
         TypeError: The declaration is not a dictionary of specs.
@@ -269,7 +269,7 @@ def _as_dicts(found: Mapping[Any, Any], name: str, place: str) -> dict[str, Any]
 
 
 def common_info_spec(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the info specs that all of several environments declare alike.
+    """Returns the info specs on which all of several environments agree.
 
     They need not agree: anything that only some declare is left out.
 
@@ -381,7 +381,7 @@ class DeclaredInfo:
         return [np.stack(column) for column in zip(*by_row, strict=True)]
 
     def is_all_of(self, info: Any) -> bool:
-        """Returns True if an info with the declared values has no other ones."""
+        """Returns True if an info has the declared values and no others."""
         for keys, size in self._sizes:
             value = info
             for key in keys:
@@ -394,7 +394,7 @@ class DeclaredInfo:
 def _sizes(
     spec: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yields the paths of dictionaries, and their numbers of keys."""
+    """Yields the paths of dictionaries, with their numbers of keys."""
     yield path, len(spec)
     for key, value in spec.items():
         if isinstance(value, Mapping):

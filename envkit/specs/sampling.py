@@ -115,7 +115,8 @@ def _sample_with(
         place = f" at {pair.path}" if pair.path else ""
         if pair.problem:
             raise ValueError(
-                f"The masks are no nest like that of the specs{place}. {pair.problem}"
+                f"The masks must have the same structure as the specs{place}. "
+                f"{pair.problem}"
             )
         if pair.value is None:
             values.append(_sample(pair.template, rng, dims))

@@ -66,7 +66,7 @@ class _SpecialSpec(ArraySpec):
         dtype: npt.DTypeLike | None = None,
         name: str | None = None,
     ) -> SpecialT:
-        """Returns a copy with every argument replaced that is not `None`."""
+        """Returns a copy with the given values; `None` keeps a value."""
         return type(self)(
             self._shape if shape is None else shape,
             self._dtype if dtype is None else dtype,
@@ -142,12 +142,12 @@ class TextSpec(_SpecialSpec):
 
     @property
     def min_length(self) -> int:
-        """The shortest length of each text."""
+        """The minimum length of each text."""
         return self._min_length
 
     @property
     def max_length(self) -> int:
-        """The longest length of each text."""
+        """The maximum length of each text."""
         return self._max_length
 
     @property

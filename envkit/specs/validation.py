@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Misfit(NamedTuple):
-    """Describes a leaf, or a subtree of the wrong structure, that does not fit."""
+    """Describes a leaf that does not fit, or a subtree of the wrong structure."""
 
     path: str
     expected: str
@@ -49,7 +49,7 @@ def explain(
         spec: The nest of specs that it must fit.
         subject: The value's name, as the beginning of the sentence.
         root: The beginning of the path, such as `observation`.
-        outer_dims: Dimensions of the arrays before those of their specs.
+        outer_dims: Dimensions of the arrays before their specs' own.
 
     Example:
         >>> spec = {"camera": ArraySpec((2, 2), np.uint8)}
@@ -91,7 +91,7 @@ def check_fits(
 def flatten_as(
     structure: nest.Structure, value: NestedArray, *, subject: str, root: str = ""
 ) -> list[Any]:
-    """Flattens a value; the `SpecError` for a wrong structure names it and the path.
+    """Flattens a value; raises a `SpecError` with the path for a wrong structure.
 
     Checks only the structure, because flattening does not look at leaves.
     """
@@ -228,7 +228,7 @@ def _contents_fit(value: Array, spec: ArraySpec) -> bool:
 
 
 def describe(value: Any) -> str:
-    """Summarises a value in one line: its kind, not its contents.
+    """Summarises a value in one line: what it is, not its contents.
 
     Example:
         >>> describe(np.zeros((84, 84), np.uint8))
@@ -294,7 +294,7 @@ def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
 
 
 def _code(dtype: np.dtype[Any]) -> str:
-    """Returns a dtype as people write it in code."""
+    """Returns a dtype as written in code."""
     if dtype.isnative and dtype.kind in "biufc":
         return "np.bool_" if dtype.kind == "b" else f"np.{dtype.name}"
     return repr(str(dtype).lstrip("|"))

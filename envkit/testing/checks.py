@@ -123,9 +123,9 @@ def check_environment(
     Args:
         make_env: A constructor of the environment, or a name that `make` knows. It is
             called several dozen times.
-        steps: The most steps of one game. Most games end earlier, when every row has
-            finished three episodes. One game runs to the last step, and only its step
-            types, dtypes, shapes and bounds are checked.
+        steps: The maximum number of steps of one game. Most games end earlier, when
+            every row has finished three episodes. One game runs to the last step, and
+            only its step types, dtypes, shapes and bounds are checked.
         seed: The seed of the actions, and of environments that can be seeded.
         require: Features that must not be skipped: "episodes" (an episode ends within
             `steps`), "held_rows", "info", "info_spec", "masked_reset", "render", "seed"

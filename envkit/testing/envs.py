@@ -45,7 +45,7 @@ __all__ = [
 
 
 def _checked_lengths(steps_per_episode: int | Sequence[int]) -> list[int]:
-    """Returns the lengths of episodes, which are used in turn."""
+    """Returns the lengths of episodes, used in turn."""
     lengths: list[int] = np.atleast_1d(steps_per_episode).tolist()
     if not lengths or min(lengths) < 1:
         raise ValueError(
@@ -83,7 +83,7 @@ class _Counter(PyEnvironment):
         """Does nothing: counting is not random."""
 
     def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a grey picture that gets brighter as the episode goes on."""
+        """Returns a grey picture that gets brighter as the episode continues."""
         _check_mode(self, mode)
         level = 255 * self._current_step // self._steps_per_episode
         return np.full((8, 8, 3), level, np.uint8)
@@ -207,7 +207,7 @@ class ScriptedEnv(PyEnvironment):
 
         Args:
             script: The time steps to return; the first is a `FIRST`.
-            observation_spec: The observations' spec; by default that of the first one.
+            observation_spec: The observations' spec; by default the first one's.
             action_spec: The action's spec; by default an integer, 0 or 1.
         """
         if not script or not script[0].is_first():
@@ -442,7 +442,7 @@ class TracingEnv(PyEnvironment):
         }
 
     def action_spec(self) -> NestedSpec:
-        """Returns the spec of an action: a number below a thousand million."""
+        """Returns the spec of an action: a number below one billion."""
         return BoundedArraySpec((), np.int64, 0, 999_999_999)
 
     def get_info(self) -> dict[str, Any]:
@@ -527,7 +527,7 @@ _RAMP.setflags(write=False)
 
 
 def _pattern(*numbers: int) -> Array:
-    """Returns an array in which one wrong number changes every element."""
+    """Returns an array in which every element depends on every number."""
     mixed = 0
     for number in numbers:
         mixed = (mixed * 1_000_003 + number) % 2**32
@@ -620,7 +620,7 @@ def check_trace(
         repaired: Whether the environment was lost on the way to `current`. Then
             `current` is a `LAST` with reward 0, discount 1 and the observation of
             `previous`; or, if a `FIRST` was due, the `FIRST` of a new environment.
-        env_id: The number that `current` must have; by default that of `previous`.
+        env_id: The number that `current` must have; by default `previous`'s.
 
     Example:
         >>> env = TracingEnv(env_id=7)
@@ -651,7 +651,7 @@ def check_trace(
 
 
 def _due(before: _Trace | None, action: Any, came: _Trace, repaired: bool) -> _Trace:
-    """Returns the expected numbers; `came` provides those that may differ."""
+    """Returns the expected numbers, with those that may differ taken from `came`."""
     if before is None:
         return came._replace(episode=0, **_BEGINNING)
     if action is None or before.step_type == "LAST":

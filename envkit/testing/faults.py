@@ -361,7 +361,7 @@ class Chaos:
         return pid if what == _KILL else None
 
     def _release(self, now: float) -> None:
-        """Continues workers whose time has come."""
+        """Lets workers continue whose time has come."""
         for pid, (life, due) in list(self._stopped.items()):
             if due <= now:
                 _send(pid, signal.SIGCONT, life)
@@ -395,8 +395,8 @@ def chaos(
     worker has ended before the step starts. So with at least 2, a run can be repeated.
     Steps of another process cannot be seen: call `count_step()` before each of them.
 
-    At the end of the block, stopped workers go on, after Ctrl-C too. A warning says if
-    a pool has no `RestartPolicy`, so the first kill ends the program, or no
+    At the end of the block, stopped workers continue, after Ctrl-C too. A warning says
+    if a pool has no `RestartPolicy`, so the first kill ends the program, or no
     `step_timeout`, so hanging workers are not replaced.
 
     Args:
@@ -472,7 +472,7 @@ def _pools_in(env: Any) -> list[Any]:
 
 
 # Where adapters, and the wrappers of Gymnasium, Stable-Baselines3 and PettingZoo, have
-# the environment inside.
+# the inner environment.
 _PLACES = ("wrapped_env", "pyenv", "environment", "venv", "env")
 
 

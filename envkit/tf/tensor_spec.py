@@ -244,10 +244,10 @@ def sample_spec_nest(
             one or two integers, or a pair of integers, always gives the same tensors.
             Code compiled by XLA obeys only this second kind; `generator.make_seeds()[:,
             0]` of a `tf.random.Generator` gives a new one in each run.
-        outer_dims: Dimensions before those of the specs: sizes, which may be tensors,
+        outer_dims: Dimensions before the specs' own: sizes, which may be tensors,
             or one tensor of rank 1.
-        minimum: A lower bound for all numbers, in addition to those of the specs.
-        maximum: An upper bound for all numbers, in addition to those of the specs.
+        minimum: A lower bound for all numbers, in addition to the specs' own.
+        maximum: An upper bound for all numbers, in addition to the specs' own.
 
     Example:
         >>> spec = {"move": BoundedTensorSpec([2], "int32", 0, 3)}
@@ -428,7 +428,7 @@ def _as_sizes(outer_dims: Any) -> Any:
 
 
 def _joined(sizes: Any, shape: Sequence[int]) -> Any:
-    """Returns the shape of a tensor, as a list if all of it is known."""
+    """Returns the shape of a tensor, as a list if it is fully known."""
     if isinstance(sizes, tuple):
         return [*sizes, *shape]
     return tf.concat([sizes, tf.constant(shape, sizes.dtype, [len(shape)])], axis=0)

@@ -153,7 +153,7 @@ class TFCartPole(TFEnvironment):
     def get_info(self) -> dict[str, Any]:
         """Returns the info, with one element per row.
 
-        The names are those of `CartPole.get_info()`.
+        The names are the same as in `CartPole.get_info()`.
         """
         self._begin_new_rows()
         state = self._state()
@@ -241,7 +241,7 @@ def _chosen(rows: Any, ours: list[Any], theirs: list[Any]) -> list[Any]:
 
 
 def _counted(begun: Any, steps: Any) -> Any:
-    """Returns the numbers of steps, with 0 in the rows that have begun an episode."""
+    """Returns the numbers of steps, with 0 in the rows that have just begun."""
     return tf.where(begun, tf.constant(0, tf.int64), steps)
 
 

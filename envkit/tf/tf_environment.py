@@ -105,7 +105,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @property
     def name(self) -> str:
-        """The name that was set; by default that of the class."""
+        """The name that was set; by default the class's."""
         name: str = self._given_name or super().name
         return name
 

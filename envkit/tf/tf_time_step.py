@@ -261,7 +261,7 @@ def _check_reward_dims(call: str, reward: NestedArray, dims: Any) -> None:
 
 
 def _begins_with(shape: Any, dims: Any) -> bool:
-    """Returns True if a shape may begin with `dims`, as far as both are known."""
+    """Returns True if a shape can begin with `dims`, as far as both are known."""
     if shape.rank is None or dims.rank is None:
         return True
     return bool(shape[: dims.rank].is_compatible_with(dims))

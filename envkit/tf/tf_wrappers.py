@@ -205,7 +205,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            duration: The most steps an episode has.
+            duration: The maximum number of steps in an episode.
 
         Raises:
             ValueError: The environment is a batch and cannot reset single rows.
@@ -240,7 +240,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
     @property
     def duration(self) -> int:
-        """The most steps an episode has."""
+        """The maximum number of steps in an episode."""
         return self._duration
 
     def get_state(self) -> Any:
@@ -335,8 +335,8 @@ def _one_hot_spec(spec: Any, place: str) -> Any:
     values = np.unique(spec.maximum.astype(object) - spec.minimum.astype(object) + 1)
     if values.size != 1:
         raise ValueError(
-            "All elements of an action of OneHotActionWrapper must have equally many "
-            f"values, and those of {place} have {listed(values, most=3)}."
+            "All elements of an action of OneHotActionWrapper must have the "
+            f"same number of values, but in {place} they have {listed(values, most=3)}."
         )
     return BoundedTensorSpec(
         [*spec.shape, int(values[0])], spec.dtype, 0, 1, name="one_hot_action_spec"

@@ -112,7 +112,7 @@ class GivenThreads:
 
 
 class OneThread:
-    """Runs calls in one thread of its own, in order.
+    """Runs calls in its own single thread, in order.
 
     Some environments work only in the thread that made them: those with a window, an
     OpenGL context or an event loop.

@@ -126,7 +126,7 @@ class RolloutBuffer:
 
         Args:
             env: The environment.
-            policy: Called with each time step; once more with the last one if it
+            policy: Called with each time step; again with the last one if it
                 returns values; and under orders other than `AutoReset.NEXT_STEP`, also
                 with the last time steps of truncated episodes.
             count: For an asynchronous environment, how many rows to wait for at a time;

@@ -279,7 +279,7 @@ class TorchEnvironment:
     # Closing.
 
     def close(self) -> None:
-        """Closes the environment; later calls do nothing."""
+        """Closes the environment; calling it again does nothing."""
         try:
             self._time_steps.close()
         finally:

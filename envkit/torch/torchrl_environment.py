@@ -221,7 +221,7 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
         return self._answer(time_step)
 
     def _answer(self, arrays: TimeStep, *, is_reset: bool = False) -> Any:
-        """Returns the dictionary for TorchRL of a time step."""
+        """Returns a time step as TorchRL's dictionary."""
         # TorchRL keeps these tensors; views of a pool would change later.
         arrays = nest.map_structure(
             lambda leaf: leaf if leaf.flags.writeable else leaf.copy(), arrays
@@ -279,7 +279,7 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             self.source.pyenv.seed(seed)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Closes the environment inside too."""
+        """Closes the inner environment too."""
         super().close(raise_if_closed=raise_if_closed)
         self.source.close()
 

@@ -102,7 +102,7 @@ class _Kept:
 
     Only read-only arrays are kept: they are an environment's own, which returns them
     again. A tensor stays valid as long as the array is the same object and the tensor
-    uses the array's memory; a copy is made anew each time.
+    uses the array's memory; a new copy is made each time.
     """
 
     def __init__(self) -> None:
@@ -362,7 +362,7 @@ class _Card:
         result = torch.cuda.cudart().cudaHostRegister(first, stop - first, 0)
         if int(result) != 0:
             # There may be a limit; then the array is staged. CUDA reports the error
-            # once more with the next operation, which should be a harmless one.
+            # again with the next operation, which should be a harmless one.
             with contextlib.suppress(RuntimeError):
                 torch.zeros(1, device=self._device)
             return False
@@ -472,7 +472,7 @@ def _as_array(leaf: Any, spec: ArraySpec) -> Array:
 
 
 def checked_dtypes(dtypes: Any) -> dict[np.dtype[Any], torch.dtype]:
-    """Returns the tensors' dtypes, by the arrays' dtypes.
+    """Returns a dictionary from arrays' dtypes to tensors' dtypes.
 
     Example:
         >>> checked_dtypes({"float64": torch.float32})

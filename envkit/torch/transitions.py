@@ -71,7 +71,7 @@ class Transitions:
 
         Args:
             size: The size of a minibatch; the last one of an epoch has the rest.
-            epochs: How often each transition is used.
+            epochs: How many times each transition is used.
             generator: The CPU generator of the order; `None` for PyTorch's default.
         """
         checked_size("size", size)

@@ -96,11 +96,11 @@ class GivenActions:
 
     @property
     def spec(self) -> NestedSpec:
-        """The specs of one row's action, in a nest of their own."""
+        """The specs of one row's action, in their own nest."""
         return self.structure.unflatten(self.structure.leaves)
 
     def leaves(self, action: NestedArray, ignored: Ignored) -> list[Array]:
-        """Returns an array of exactly its spec's shape and dtype for each leaf.
+        """Returns an array of exactly the spec's shape and dtype for each leaf.
 
         The arrays may be the caller's own. Values out of bounds in ignored rows are
         replaced by values within bounds.

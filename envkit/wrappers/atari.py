@@ -226,7 +226,7 @@ class NoopReset(_Opening):
 
     @property
     def noop_max(self) -> int:
-        """The most no-ops at the beginning of an episode."""
+        """The maximum number of no-ops at the beginning of an episode."""
         return self._noop_max
 
     def seed(self, seed: Seed) -> Any:
@@ -500,8 +500,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
             screen_size: The height and width of the observation, or `(width, height)`,
                 in this order, as in Gymnasium.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
-            noop_max: The most no-ops at the beginning of a game, of one frame each;
-                adds a `NoopReset` inside this wrapper. Gymnasium's default is 30.
+            noop_max: The maximum number of no-ops at the beginning of a game, of one
+                frame each; adds a `NoopReset` inside this wrapper. Gymnasium's default
+                is 30.
             grayscale_obs: Whether pictures are converted to gray.
             grayscale_newaxis: Whether gray pictures have a channel dimension of size 1.
                 Gymnasium's default is `False`.
@@ -713,7 +714,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return time_step._replace(reward=rewards), shown, lost
 
     def _update_lives(self, time_step: TimeStep, moved: Array) -> Array:
-        """Updates the lives, and returns the rows that have lost one in this step."""
+        """Updates the lives, and returns the rows that lost one in this step."""
         if not self._counts_lives:
             return self._no_rows
         lives = self._look_up_lives(time_step)
@@ -876,7 +877,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         return self._has_ended.copy() if self._dims else bool(self._has_ended)
 
     def get_info(self) -> Any:
-        """Returns the environment's info, and how an episode at the limit ended."""
+        """Returns the environment's info, and how an episode ended at the limit."""
         return info_at_limit(self)
 
     def seed(self, seed: Seed) -> Any:

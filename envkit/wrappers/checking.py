@@ -69,7 +69,7 @@ class _CheckInternals(WrapperInternals):
 
 
 class PassiveChecker(PyEnvironmentBaseWrapper):
-    """Checks every action and every time step, and changes neither.
+    """Checks every action and every time step, but changes neither.
 
     A broken promise raises a `SpecError` with the message of `check_environment`; the
     error's attribute `check` is that check's name. The wrapper checks
@@ -233,7 +233,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         return seen
 
     def _check_kept(self, call: str) -> None:
-        """Raises if the arrays that were returned last have changed since."""
+        """Raises if the arrays returned last have changed since."""
         kept, self._returned = self._returned, []
         for index, returned in enumerate(kept):
             copied = self._copies[index]
@@ -291,7 +291,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
 
 
 class EnvironmentWarning(UserWarning):
-    """Warns about something that an environment may do, but most likely should not.
+    """Warns about something that an environment may do, but probably should not.
 
     A filter turns it into an error.
 
@@ -401,7 +401,7 @@ class EpisodeBook:
         )
 
     def since(self) -> str:
-        """Says, in a sentence, which call came before the present one."""
+        """Says, in a sentence, which call came before this one."""
         if not self._calls:
             return "This was the first reset()."
         return f"This came after {self.place()}."
@@ -705,7 +705,7 @@ class TimeStepCheck:
     def check_held(
         self, call: str, arrays: list[Array], before: list[Array], held: Array
     ) -> None:
-        """Raises if rows changed that were held."""
+        """Raises if held rows have changed."""
         rows = held.nonzero()[0]
         for path, now, then in zip(self.structure.paths, arrays, before, strict=True):
             if not same_values(then[rows], now[rows]):

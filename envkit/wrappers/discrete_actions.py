@@ -304,7 +304,7 @@ def _evenly_spread(spec: BoundedArraySpec, counts: Array) -> Array:
 
 
 def _as_one(counts: Array) -> Array:
-    """Returns a single number if all counts are the same."""
+    """Returns a single number if all counts are equal."""
     if counts.size and (counts == counts.flat[0]).all():
         return np.asarray(counts.flat[0])
     return counts

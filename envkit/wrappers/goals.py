@@ -102,7 +102,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
     def get_trajectory_with_goal(
         self, trajectory: TimeStep, goal: NestedArray
     ) -> TimeStep:
-        """Returns a time step as an agent with this goal sees it.
+        """Returns a time step as an agent with this goal would see it.
 
         Args:
             trajectory: The environment's time step; you may change its dictionaries,

@@ -87,7 +87,7 @@ class RowHistory:
         ]
 
     def push(self, values: Sequence[Array], rows: Array | None = None) -> None:
-        """Adds a value of each array in the rows of a mask, or in all rows."""
+        """Adds a value of each array to all rows, or to the rows of a mask."""
         # Hot: called once per step.
         self._make_place(rows)
         newest = self._newest
@@ -244,7 +244,7 @@ def stacked_spec(spec: ArraySpec, count: int, axis: int) -> ArraySpec:
 
 
 def concatenated_spec(spec: ArraySpec, count: int, axis: int) -> ArraySpec:
-    """Returns the spec of `count` arrays one after the other along an axis.
+    """Returns the spec of `count` arrays concatenated along an axis.
 
     Example:
         >>> concatenated_spec(BoundedArraySpec((2,), np.int64, 0, [4, 5]), 2, 0)
@@ -295,7 +295,7 @@ class _PastInternals(WrapperInternals):
 
 
 class Remembering(PyEnvironmentBaseWrapper):
-    """Keeps the last observations of each row's episode.
+    """Keeps the latest observations of each row's episode.
 
     Subclasses set `_observation_spec`, and build the shown observation in `_shown_now`.
     """
@@ -466,7 +466,7 @@ class FrameStack(Remembering):
 
 
 class DelayObservation(Remembering):
-    """Shows the observation of `delay` steps ago.
+    """Shows the observation from `delay` steps ago.
 
     In the first `delay` time steps of an episode there is none yet, and zeros are
     shown; bounds are widened to include 0. Step type, reward and discount are not
@@ -641,7 +641,7 @@ class HistoryWrapper(Remembering):
         return action
 
     def _taken(self, action: NestedArray) -> list[Array]:
-        """Copies an action's arrays; zeros for an unfit action that nobody uses."""
+        """Copies an action's arrays; uses zeros for a wrong action that nobody uses."""
         if not self._no_action:  # some environments ignore actions and declare ()
             return self._no_action
         try:

@@ -187,7 +187,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         return self._seconds
 
     def get_info(self) -> Any:
-        """Returns the environment's info, and how an episode at the limit ended."""
+        """Returns the environment's info, and how an episode ended at the limit."""
         return info_at_limit(self)
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -286,7 +286,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         return time_step._replace(step_type=np.where(cut, _LAST, step_type))
 
     def _is_out_of_time(self, begun: Array, rows: Array | None) -> Array:
-        """Returns the rows whose time is up; rows that begin have all of theirs."""
+        """Returns the rows whose time is up; rows that begin have their full time."""
         now = self._now()
         self._began = np.where(
             begun if rows is None else begun & rows, now, self._began

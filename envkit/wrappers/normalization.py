@@ -436,7 +436,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
 
     @property
     def clip(self) -> float | None:
-        """The largest normalised value, in both directions; `None` for no limit."""
+        """The limit of normalised values, in both directions; `None` for no limit."""
         return self._clip
 
     @property
@@ -459,7 +459,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
         return self._frozen
 
     def freeze(self) -> None:
-        """Stops learning; other wrappers may go on updating shared statistics."""
+        """Stops learning; other wrappers may keep updating shared statistics."""
         self._frozen = True
 
     def unfreeze(self) -> None:

@@ -162,7 +162,7 @@ class FlattenObservation(PyEnvironmentBaseWrapper):
 
     A choice, which is an integer with several values, becomes a one-hot vector; an
     array of choices becomes one such vector after another. All other parts follow in
-    row-major order. The result equals that of Gymnasium's wrapper of this name:
+    row-major order. The result equals the output of Gymnasium's wrapper of this name:
     `space_from_spec` decides which specs are choices, and the parts keep the order of
     the spec.
 
@@ -292,7 +292,7 @@ def is_choice(spec: ArraySpec) -> bool:
 
 
 def _in_order(numbers: Any) -> Iterator[int]:
-    """Yields the numbers of a nest in the order in which they appear in it."""
+    """Yields the numbers of a nest in the order in which they appear."""
     if isinstance(numbers, Mapping):
         numbers = numbers.values()
     elif not isinstance(numbers, list | tuple):

@@ -49,7 +49,7 @@ Change: TypeAlias = Callable[[Any], Array]
 
 
 class LeafChanges(PyEnvironmentBaseWrapper):
-    """Changes each leaf of the observation on its own.
+    """Changes each leaf of the observation separately.
 
     A subclass calls `_prepare` in its constructor.
     """

@@ -46,7 +46,7 @@ Keys: TypeAlias = str | int | Sequence[str | int] | None
 
 
 class PictureChanges(LeafChanges):
-    """Changes the pictures in an observation, and leaves the rest as it is.
+    """Changes the pictures in an observation, and leaves the rest alone.
 
     A subclass calls `_change_pictures` in its constructor.
     """

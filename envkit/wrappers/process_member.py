@@ -1,4 +1,4 @@
-"""Runs an environment of a wrapper in a process of its own: `ProcessMember`."""
+"""Runs an environment of a wrapper in its own process: `ProcessMember`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class _Hosted:
         return info_spec_of(self._env)
 
     def attribute(self, name: str) -> tuple[bool, Any]:
-        """Returns whether a method of this name exists; if not, also the attribute."""
+        """Returns True if a method of this name exists; if not, also the attribute."""
         found = getattr(self._env, name)
         return (True, None) if callable(found) else (False, found)
 

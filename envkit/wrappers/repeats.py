@@ -53,7 +53,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            times: How often an action is repeated; 2 or more.
+            times: How many times an action is repeated; 2 or more.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
@@ -64,7 +64,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
 
     @property
     def times(self) -> int:
-        """How often an action is repeated."""
+        """How many times an action is repeated."""
         return self._times
 
     def reward_spec(self) -> NestedSpec:
@@ -163,7 +163,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
     """Repeats the previous action with some probability, instead of the given one.
 
     A policy cannot rely on its actions then. An episode's first action is never
-    replaced. Each row draws from a random stream of its own; `seed` sets the streams.
+    replaced. Each row draws from its own random stream; `seed` sets the streams.
 
     Example:
         >>> from envkit import BoundedArraySpec, RandomPyEnvironment
@@ -336,7 +336,7 @@ class _DelayInternals(WrapperInternals):
 
 
 class DelayAction(PyEnvironmentBaseWrapper):
-    """Plays the action that was given `delay` steps ago.
+    """Plays the action given `delay` steps ago.
 
     In the first `delay` steps of an episode there is none yet, and `first_action` is
     played. The last `delay` actions of an episode are never played. Each row of a batch
@@ -413,7 +413,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
 
     @property
     def first_action(self) -> NestedArray:
-        """The action before the first one is due; `None` for about zero."""
+        """The action before the first one is due; `None` for roughly zero."""
         return copy.deepcopy(self._first_action)
 
     def _play_first(self, rows: Array | None) -> None:
@@ -448,7 +448,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
         return self._see(time_step, rows)
 
     def _ignored(self, stepping: Array | None) -> Array:
-        """Returns the rows that begin an episode, and so do not use their action."""
+        """Returns the rows that begin an episode, and so ignore their action."""
         current = self._current_time_step
         if current is None:
             return np.ones(self._dims, bool)

@@ -291,7 +291,8 @@ def _zero(dtype: Any) -> Array:
     return np.zeros((), dtype)
 
 
-# The most rewards whose sum gets a bound; beyond it, any number counts as unlimited.
+# The maximum number of rewards whose sum gets a bound; beyond it, any number counts as
+# unlimited.
 _MOST_FLOATS = 2**20
 
 

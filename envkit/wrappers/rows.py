@@ -1,4 +1,4 @@
-"""Choosing between arrays row by row; a single environment is one row with no axis."""
+"""Chooses between arrays row by row; a single environment is a row without an axis."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
       constructor, or both play the same episodes.
     - Calls and pictures go to the environment that plays, even at its `LAST`, until the
       next reset; `set_attr` and `seed` reach both. A seed or options reset the next
-      environment once more.
+      environment again.
     - A reset that raises does so when its episode is due, with the environment's own
       traceback, and the next reset tries again.
     - States hold both environments and fit other such pairs. The two must not share
@@ -251,7 +251,7 @@ def standby_seed(seed: Any) -> Any:
         return None
     if isinstance(seed, list | tuple):
         return [standby_seed(part) for part in seed]
-    # A key of its own, because seeds of rebuilt environments use another word.
+    # Its own key, because seeds of rebuilt environments use another word.
     sequence = np.random.SeedSequence(seed, spawn_key=(0x5742,))
     return int(sequence.generate_state(1)[0])
 

@@ -67,17 +67,17 @@ class RunStats(PyEnvironmentBaseWrapper):
 
     @property
     def episodes(self) -> int:
-        """How many episodes have ended, in all rows together."""
+        """How many episodes have ended, across all rows."""
         return int(self._episodes.sum())
 
     @property
     def resets(self) -> int:
-        """How many episodes have begun, in all rows together."""
+        """How many episodes have begun, across all rows."""
         return int(self._resets.sum())
 
     @property
     def total_steps(self) -> int:
-        """How many time steps other than a `FIRST` there were, in all rows together."""
+        """How many time steps other than `FIRST` there were, across all rows."""
         return int(self._total_steps.sum())
 
     @property
@@ -97,7 +97,7 @@ class RunStats(PyEnvironmentBaseWrapper):
 
     @property
     def total_steps_per_row(self) -> Array:
-        """How many time steps other than a `FIRST` each row had."""
+        """How many time steps other than `FIRST` each row has had."""
         return self._total_steps.copy()
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
@@ -251,7 +251,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
 
     @property
     def episode_count(self) -> int:
-        """How many episodes have ended, in all rows together."""
+        """How many episodes have ended, across all rows."""
         return self._episode_count
 
     @property
@@ -287,7 +287,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             "ended": self.episode_ended,
         }
         if self._dims and isinstance(info, list) and len(info) == self.batch_size:
-            # A batch whose infos do not stack returns them one by one.
+            # A batch whose infos cannot be stacked returns them one by one.
             keys = nest.Structure(episode)
             episodes = _one_by_one(keys, keys.flatten(episode), len(info))
             return [self._with_key(*pair) for pair in zip(info, episodes, strict=True)]

@@ -464,7 +464,7 @@ class _File:
             picture = np.pad(picture, self._padding, "edge")
         try:
             self._pipe.write(np.ascontiguousarray(picture).data)
-            # A forked process would write the rest of the buffer once more.
+            # A forked process would write the rest of the buffer again.
             self._pipe.flush()
         except OSError as error:
             raise self._failure() from error
@@ -479,7 +479,7 @@ class _File:
         self._pipe.close()
 
     def _failure(self) -> OSError:
-        """Ends ffmpeg; its own message is then in the error output."""
+        """Ends ffmpeg; the error output then has ffmpeg's own message."""
         return OSError(
             f"ffmpeg could not write {self._path}; it ended with status {self._end()}."
         )

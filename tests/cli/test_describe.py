@@ -275,12 +275,12 @@ def test_a_call_that_exits_counts_as_not_possible(capsys):
     [
         (
             "gymnasium",
-            "'gymnasium' alone is no environment: write 'gymnasium:NAME', with a name "
-            "that `envkit list gymnasium:` shows.",
+            "'gymnasium' alone is not an environment: write 'gymnasium:NAME', with a "
+            "name that `envkit list gymnasium:` shows.",
         ),
         (
             "vnc",
-            "'vnc' alone is no environment: write where its server is, such as "
+            "'vnc' alone is not an environment: write where its server is, such as "
             "'vnc://localhost:5900'.",
         ),
         (

@@ -251,7 +251,7 @@ def test_the_check_ends_where_a_state_was_set(tmp_path, capsys):
     assert 2 == main(["replay", "--check", str(tmp_path / "r")])
     assert (
         "  the same, bit for bit: 1 episode, 10 time steps\n"
-        "  Then a state was set, which the recording does not hold: what follows "
+        "  Then a state was set that the recording does not hold: what follows "
         "cannot be compared.\n"
     ) in capsys.readouterr().out
 
@@ -264,7 +264,8 @@ def test_the_check_ends_where_an_episode_is_missing(rows, tmp_path, capsys):
     of = " of row 0" if rows else ""
     assert 2 == main(["replay", "--check", str(path)])
     assert (
-        f"  Then nothing is known of episode 2{of}, and what follows depends on it.\n"
+        f"  After that, nothing is known about episode 2{of}, and what follows depends "
+        "on it.\n"
     ) in capsys.readouterr().out
 
 
@@ -283,7 +284,7 @@ def test_real_time_recordings_cannot_be_checked(tmp_path, capsys):
     path = record(tmp_path / "r", env, steps=3)
     assert 2 == main(["replay", "--check", str(path)])
     assert (
-        "envkit replay: It ran in real time, which does not come again. Recordings of "
+        "envkit replay: It ran in real time, which cannot be repeated. Recordings of "
         "host='virtual' can be checked.\n"
     ) == capsys.readouterr().err
 

@@ -63,7 +63,7 @@ def test_an_address_of_another_machine_is_reported(capsys):
 
 
 def are_free(*ports):
-    """Returns True if other programs listen at none of these ports."""
+    """Returns True if other programs listen on none of these ports."""
     with contextlib.ExitStack() as taken:
         try:
             for port in ports:
@@ -94,7 +94,7 @@ def test_universe_and_vnc_take_ports_beside_each_other(protocols, universe, vnc,
     free = (n for n in firsts if are_free(n, n + 1, n + 10_000, n + 10_001))
     first = next(free, None)
     if first is None:
-        pytest.skip("another program listens at the usual ports")
+        pytest.skip("another program listens on the usual ports")
     port = [] if given == "the usual ports" else [f"--port={first}"]
     universe, vnc = first + universe, first + vnc
     assert {"universe": f"{universe}+{universe + 10_000}", "vnc": f"{vnc}"} == (

@@ -364,7 +364,7 @@ class TestEnds:
 
             assert (
                 "The other end of the channel was closed in the middle of a message: "
-                f"50 bytes of it had come, at least {missing} are missing."
+                f"50 bytes of it had arrived, at least {missing} are missing."
             ) == message_of(EOFError, there.receive)
 
     def test_closing_without_reading_ends_the_channel(self):
@@ -445,7 +445,7 @@ class TestEnds:
         with raw() as (wire, there):
             wire.sendall(b"Segmentation fault")
             expected = (
-                "What arrived through the channel is not a message: something else has "
+                "The channel received something that is no message: something else has "
                 "written to its descriptor."
             )
 

@@ -283,7 +283,7 @@ def test_a_state_that_needs_pickle_is_refused_unless_both_sides_allow_it(
         assert [] == os.listdir(tmp_path)
         env.save(path, pickle=True)
         expected = moved_on(env, ACTIONS)
-    with pytest.raises(CheckpointError, match=r"pickle=True\) reads it"):
+    with pytest.raises(CheckpointError, match=r"pickle=True\)"):
         loaded(path, [constructor] * 4)
     with loaded(path, [constructor] * 4, pickle=True) as env:
         assert [] == streams.differences(expected, moved_on(env, ACTIONS))
@@ -295,7 +295,7 @@ def test_extra_data_is_pickled_only_if_both_sides_allow_it(tmp_path):
         with pytest.raises(TypeError, match=r"extra\['policy'\] is of type .*Told"):
             env.save(path, {"policy": Told(told)})
         env.save(path, {"policy": Told(told)}, pickle=True)
-    with pytest.raises(CheckpointError, match="runs code"):
+    with pytest.raises(CheckpointError, match="run any code"):
         loaded(path, [CountingEnv])
     assert not told.exists()
     loaded(path, [CountingEnv], pickle=True).close()
@@ -393,7 +393,7 @@ def test_different_environments_are_refused_and_no_pool_remains(tmp_path):
     saved_run(path)
     with pytest.raises(CheckpointError, match="of 4 environments, and 3 constructors"):
         loaded(path, [Walk] * 3)
-    with pytest.raises(CheckpointError, match="one of other environments"):
+    with pytest.raises(CheckpointError, match="belongs to other environments"):
         loaded(path, [CountingEnv] * 4)
     with pytest.raises(FileNotFoundError):
         loaded(tmp_path / "none", [Walk] * 4)

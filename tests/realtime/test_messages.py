@@ -105,11 +105,11 @@ REFUSED = {
         "clock runs in another process. Pass what makes it, or use host='thread'."),
     "a virtual clock for an engine": (
         lambda: virtual(OwnTime, None), ValueError,
-        "OwnTime runs on a clock of its own (realtime = True), which no virtual one "
+        "OwnTime runs on its own clock (realtime = True), which no virtual one "
         "can stop. Use host='process' or 'thread'."),
     "a second clock": (
         lambda: RealTimeEnvironment(OwnTime, 60, host="thread"), ValueError,
-        "OwnTime runs on a clock of its own (realtime = True), and hz=60 would be a "
+        "OwnTime runs on its own clock (realtime = True), and hz=60 would be a "
         "second one. Leave hz out; the engine sets the pace."),
     "rows that cannot pause": (
         lambda: virtual(functools.partial(Together, batch_size=2), at_end="pause"),

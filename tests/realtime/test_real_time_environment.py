@@ -459,7 +459,7 @@ def test_an_adapter_declares_whether_its_engine_has_a_clock(running, host):
 
 def test_an_adapter_with_its_own_clock_gets_no_second_one():
     message = (
-        "PLEWrapper runs on a clock of its own (realtime = True), and hz=30 would be a "
+        "PLEWrapper runs on its own clock (realtime = True), and hz=30 would be a "
         "second one. Leave hz out; the engine sets the pace."
     )
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -234,8 +234,8 @@ def test_a_pool_is_rebuilt_only_from_recorded_fields(message_of):
 
     assert (
         "envkit.parallel.parallel_py_environment:ParallelPyEnvironment was given "
-        "'worker_setup', which no recording notes of a pool. Name what makes it with "
-        "--env, as 'module:function'."
+        "'worker_setup', which recordings don't note for a pool. Name what makes it "
+        "with --env, as 'module:function'."
     ) == message_of(RecordingError, lambda: rebuilt(known))
 
 

@@ -455,7 +455,7 @@ def test_a_disk_error_is_raised_at_the_next_step(tmp_path, monkeypatch, message_
     env.reset()
     expected = (
         f"The recording in {str(tmp_path / 'r')!r} cannot be written: OSError: [Errno "
-        "28] No space left on device. What was finished before is there."
+        "28] No space left on device. What was finished before that is there."
     )
 
     assert expected == message_of(RecordingError, env.flush)

@@ -180,7 +180,7 @@ def test_arrays_that_change_shape_are_named(tmp_path, message_of):
     assert (
         f"The recording in {str(tmp_path / 'r')!r} cannot be written: RecordingError: "
         "observation has shape (2,) after () in the same episode, and files hold "
-        "arrays of one shape, that of the spec. What was finished before is there."
+        "arrays of one shape, that of the spec. What was finished before that is there."
     ) == message_of(RecordingError, env.close)
 
 
@@ -332,7 +332,7 @@ def test_a_full_disk_is_reported_and_finished_episodes_stay(tmp_path):
 
     expected = (
         f"The recording in {str(tmp_path / 'r')!r} cannot be written: OSError: "
-        "[Errno 27] File too large. What was finished before is there."
+        "[Errno 27] File too large. What was finished before that is there."
     )
 
     assert [expected, expected] == told

@@ -225,7 +225,7 @@ def test_the_command_refuses_sockets_that_it_cannot_use(case):
 def test_a_server_open_to_the_network_needs_a_token():
     with activated("Catch", kinds="0.0.0.0") as process:
         assert "tcp://0.0.0.0:" in process.stdout.readline()
-        assert "listens at 0.0.0.0 without TLS" in process.stderr.readline()
+        assert "listens on 0.0.0.0 without TLS" in process.stderr.readline()
 
 
 def test_sockets_with_the_same_name_keep_their_order():

@@ -335,7 +335,7 @@ def test_a_clients_error_describes_the_servers_broken_message(open_server, case)
         between.say(data)
         with pytest.raises(WorkerCrashed, match=f"cut off, because .*{text}") as caught:
             play_on(env)
-        assert f"an envkit server listens at {address}" in str(caught.value)
+        assert f"an envkit server listens on {address}" in str(caught.value)
     between.close()
 
 

@@ -360,7 +360,8 @@ def test_a_mask_may_cover_the_limits_of_a_dtype(make_rng, dtype):
             (),
             {"move": None},
             ValueError,
-            "The masks are no nest like that of the specs. Key 'pair' is missing.",
+            "The masks must have the same structure as the specs. Key 'pair' is "
+            "missing.",
         ),
         (
             ArraySpec((), np.float32),

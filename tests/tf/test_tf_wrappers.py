@@ -230,8 +230,8 @@ def test_the_minimum_is_added_back_in_every_leaf(traced):
                 Recorder(BoundedTensorSpec([2], tf.int32, 0, [1, 2]))
             ),
             ValueError,
-            "All elements of an action of OneHotActionWrapper must have equally many "
-            "values, and those of action have 2, 3.",
+            "All elements of an action of OneHotActionWrapper must have the "
+            "same number of values, but in action they have 2, 3.",
         ),
     ],
 )

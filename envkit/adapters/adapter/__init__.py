@@ -46,7 +46,7 @@ _CHOSEN: weakref.WeakKeyDictionary[type, type[AdaptedEnvironment]] = (
 
 
 class _AdapterType(abc.ABCMeta):
-    """Is the metaclass of `Adapter` and its subclasses.
+    """The metaclass of `Adapter` and its subclasses.
 
     With `class Game(Adapter, environment=Played)`, environments of `Game` and its
     subclasses are instances of `Played`, a subclass of `AdaptedEnvironment`.

@@ -177,7 +177,7 @@ class AdaptedEnvironment(ForeignEnvironment):
     # The library's environment, from start to close.
 
     def start(self) -> Any:  # an author's `start` returns an environment
-        """Starts the library's environment unless it is running."""
+        """Starts the library's environment unless it is already running."""
         if self._started:
             return
         self._check_open("start")

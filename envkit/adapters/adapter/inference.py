@@ -214,7 +214,7 @@ class _Inference:
         return Inferred(spec, self._leaf(spec, path))
 
     def _leaf(self, spec: ArraySpec, path: str) -> Leaf:
-        """Returns the converter of a number spec; lists are as good as arrays."""
+        """Returns the converter for a number spec; lists are fine as well as arrays."""
         convert = array_leaf(spec)
         below = path.removeprefix(_ROOT)
 

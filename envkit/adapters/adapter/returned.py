@@ -124,7 +124,7 @@ def _of_four(done: Any, last: Any) -> tuple[Any, Any, Any]:
 
 
 def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Result]:
-    """Returns a function that reads a result of `reset`.
+    """Returns terminated, truncated and info, given the last two of four values.
 
     Args:
         name: The environment's name, for messages.

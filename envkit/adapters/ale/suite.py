@@ -327,7 +327,7 @@ def _kind_of_games() -> Any:
     noop = ale_py.Action.NOOP
 
     class SavedAtariEnv(AtariEnv):  # type: ignore[misc]  # a class of another library
-        """Is an `AtariEnv` with complete states."""
+        """An `AtariEnv` whose states are complete."""
 
         # The picture to show until the next frame is played, if the screen is outdated.
         _saved_screen: Array | None = None

@@ -1,4 +1,4 @@
-"""EnvPool's pools: recognises and reads them, and makes them, again if seeded."""
+"""EnvPool's pools: recognises, reads and makes them; remakes them to seed them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _check_pool(env: Any, arguments: dict[str, Any], adapter: str) -> None:
             "envpool.make_gymnasium(...) makes one, and the name of an environment "
             f"will do, too: {adapter}('CartPole-v1', num_envs=8)."
         )
-    # Of the class, as the pool makes its spaces when it is asked.
+    # Looked up on the class, because the pool makes its spaces on access.
     if not hasattr(type(env), "observation_space"):
         raise TypeError(
             f"{adapter} was given a pool with the dm_env interface of EnvPool, where a "
@@ -448,7 +448,7 @@ def _dotted(path: str) -> str:
 
 
 def _as_meant(spec: ArraySpec) -> ArraySpec:
-    """Returns the spec without the minimum that EnvPool writes if it knows none.
+    """Returns the spec without the placeholder minimum that EnvPool writes.
 
     That is C++'s numeric_limits<float>::min(), the smallest number above zero.
     """
@@ -519,7 +519,7 @@ class PoolActions:
 
 
 def _choices(spec: ArraySpec) -> int:
-    """Returns the number of choices that an action has, 0 if it is not a choice."""
+    """Returns the number of choices of an action; 0 if it is not a choice."""
     if not isinstance(spec, BoundedArraySpec) or spec.shape or spec.minimum != 0:
         return 0
     return int(spec.maximum) + 1 if spec.dtype == np.int64 else 0

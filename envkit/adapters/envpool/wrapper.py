@@ -376,7 +376,7 @@ class EnvPoolWrapper(ForeignBase):
 
 
 class _BegunEpisodes:
-    """Keeps the first time steps of episodes that the caller does not know of yet.
+    """Keeps the first time steps of episodes that the caller has not seen yet.
 
     Attributes:
         mask: The rows that have begun one.

@@ -170,7 +170,7 @@ class ColumnInfos:
 
 
 class InfosOfSome:
-    """Infos of which only some rows count.
+    """Infos that are valid only in some rows.
 
     Example:
         >>> discounts = ColumnInfos({"discount": np.array([0.5, 1.0])}, rows=2)
@@ -180,7 +180,7 @@ class InfosOfSome:
     """
 
     def __init__(self, infos: RowInfos, rows: Array) -> None:
-        """Takes infos, and a mask of the rows that count."""
+        """Takes infos, and a mask of the rows where they are valid."""
         self._infos = infos
         self._rows = rows
 
@@ -194,7 +194,7 @@ class InfosOfSome:
         return self._infos.add_to(infos, rows & self._rows)
 
     def by_row(self) -> list[Infos]:
-        """Returns a dictionary for each row, empty for rows that do not count."""
+        """Returns a dictionary for each row; empty where the infos are not valid."""
         pairs = zip(self._infos.by_row(), self._rows.tolist(), strict=True)
         return [info if counts else {} for info, counts in pairs]
 
@@ -394,7 +394,7 @@ def _empty(rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.zeros((rows, *shape), dtype)
 
 
-# The keys of the final step of an episode that the row has already left.
+# Keys for the final step of an episode whose row has already begun the next one.
 FINAL_OBSERVATION = "final_obs"
 _FINAL_INFO = "final_info"
 _ENDS = (FINAL_OBSERVATION, _FINAL_INFO)
@@ -521,7 +521,7 @@ def _infos_by_row(infos: Mapping[str, Any], rows: int) -> list[Infos]:
 
 
 def _final_infos(infos: Mapping[str, Any], rows: int) -> list[Infos] | None:
-    """Returns the final infos of episodes that rows have left already.
+    """Returns the final infos of rows that have already begun their next episode.
 
     Only vector environments that reset in the same step have some.
     """

@@ -147,7 +147,7 @@ def own_or_first(env: Any, name: str) -> Any:
 
 
 def blocks_of(env: Any) -> list[range] | None:
-    """Returns the rows of each of a batch's environments, if it has some.
+    """Returns the rows of each of a batch's environments, if it has any.
 
     An environment in a pool may itself be a batch of several rows.
     """

@@ -124,7 +124,7 @@ class PyToGymnasium(LateBase):
         return self._env
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Sets an attribute on the adapter if it has it, else further inside.
+        """Sets an attribute on the adapter if it has it, otherwise on an inner object.
 
         Args:
             name: The attribute's name.

@@ -101,8 +101,8 @@ class PyToGymnasiumVector(LateBase):
                 batch's to NEXT_STEP, and the adapter begins the episodes itself.
             autoreset_mode: When the next episode of a row begins: a Gymnasium
                 `AutoresetMode` or its value.
-            infos: The infos to read: those of every step, as in Gymnasium ("all"),
-                those of the first and last steps of episodes ("final") or "none". A
+            infos: When infos are read: in every step, as in Gymnasium ("all"), only
+                in the first and last steps of episodes ("final"), or never ("none"). A
                 pool has to ask its workers for infos, which takes about as long as a
                 step of cheap environments.
             render_mode: The mode of `render`. `None` for the render mode of the batch,
@@ -718,7 +718,7 @@ class _Outcomes:
     def _final(
         self, shown: TimeStep, ended: Array, found: list[RowInfos | None]
     ) -> Infos:
-        """Returns Gymnasium's infos about episodes that end and are left at once."""
+        """Returns Gymnasium's infos about episodes that end as the next one begins."""
         observations = np.full(len(ended), None, object)
         rows = np.flatnonzero(ended)
         seen = map_specs(operator.itemgetter(rows), shown.observation)

@@ -91,8 +91,8 @@ def vectorize(
         autoreset_mode: When the next episode of a row begins.
         max_concurrency: The maximum number of environments that run at the same time;
             the same as `num_workers`.
-        infos: The infos to read: those of every step ("all"), those of the ends of
-            episodes ("final"), or "none". "all" costs nothing if environments have no
+        infos: When infos are read: in every step ("all"), only at the ends of episodes
+            ("final"), or never ("none"). "all" costs nothing if environments have no
             infos.
         backend: "process", "thread" or "inline".
         num_workers: The number of workers that share the environments; `None` for one
@@ -155,7 +155,7 @@ def vectorize(
 
 
 class VectorizedEnvs(PyToGymnasiumVector):
-    """Is the vector environment that `vectorize` returns."""
+    """The vector environment that `vectorize` returns."""
 
     def __init__(
         self, pool: Any, order: Any, observation_mode: Any, infos: str

@@ -162,7 +162,7 @@ class _GymnaxReset(OfEnvironment):
 
 
 class _GymnaxStep(OfEnvironment):
-    """Continues an episode, and begins no other."""
+    """Steps within an episode; never begins another."""
 
     __slots__ = ()
 

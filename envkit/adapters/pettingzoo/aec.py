@@ -153,7 +153,7 @@ class PettingZooAECWrapper(GameEnvironment):
                 )
 
     def _follow_ends(self) -> None:
-        """Keeps how the game ended for some agents, and their final observations."""
+        """Records how the game ended for some agents, and their final observations."""
         game = self._foreign
         self._check_known(game.agents)
         ended = self._live.go_on(game.agents, game.terminations, game.truncations)

@@ -268,7 +268,7 @@ class AgentTimeSteps:
 
     @property
     def agents(self) -> list[Any]:
-        """The agents that act in the next step; none if that begins an episode."""
+        """The agents that act in the next step; empty if it begins an episode."""
         time_step = self._current()
         if time_step is None or time_step.is_last():
             return []

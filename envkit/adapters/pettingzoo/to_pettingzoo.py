@@ -64,7 +64,7 @@ def to_pettingzoo(
 
 
 class PyToPettingZoo(LateBase):
-    """Is a PettingZoo game made from an environment by `to_pettingzoo`.
+    """A PettingZoo game made from an environment by `to_pettingzoo`.
 
     It is a `pettingzoo.ParallelEnv`.
 

@@ -1,4 +1,4 @@
-"""Reserves pygame's display: a process has one, and only one game may use it.
+"""Reserves pygame's display: a process has only one, for only one game.
 
 A second game would resize it, draw over the first game's picture and take its keys from
 the queue; both would then return wrong results. So the display belongs to one wrapper

@@ -136,7 +136,7 @@ class _PlayedGame(AdaptedEnvironment):
         self.start()
 
     def get_info(self) -> dict[str, float | int]:
-        """Returns PLE's facts: lives, score and the number of the frame."""
+        """Returns PLE's facts: lives, score and the frame number."""
         self._check_open("get_info")
         ple = self._author.ple
         info: dict[str, float | int] = {
@@ -299,7 +299,7 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
 
     @property
     def one_per_process(self) -> bool:
-        """True if the game is drawn on pygame's display, of which a process has one."""
+        """True if the game draws on pygame's display: a process has only one."""
         return self._blank is not None
 
     def render(self, mode: str) -> Array:  # type: ignore[override]  # an author's
@@ -548,7 +548,7 @@ def _infer_state(
 
 
 def _explained(error: SpecError) -> SpecError:
-    """Adds a remedy to an error, unless it has one."""
+    """Adds a remedy to an error that has none."""
     if not error.reason:
         return error
     longer = SpecError(

@@ -442,7 +442,7 @@ def _shipped_scenarios() -> list[str]:
 
 
 class _GameFiles:
-    """Is a folder for the settings files that games write.
+    """A folder for the settings files that games write.
 
     In a shared folder, another game's settings would also affect this one.
     """

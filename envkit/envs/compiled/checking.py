@@ -19,10 +19,10 @@ from envkit.types import Array
 __all__ = ["check_rules"]
 
 _ADVICE = (
-    "Where the last digits differ, it is a function of NumPy's, a power, or a sum() of "
-    "many: take math's, x * x, and a loop. Where integers differ, one has run over, or "
-    "was unsigned. Where everything differs, the rules keep something outside of the "
-    "state."
+    "If only the last digits differ, a NumPy function, a power or a sum() of many "
+    "numbers causes it: use math, x * x, or a loop. If integers differ, one overflowed "
+    "or was unsigned. If everything differs, the rules keep something "
+    "outside the state."
 )
 
 

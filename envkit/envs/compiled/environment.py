@@ -148,7 +148,7 @@ class CompiledEnvironment(RowBatch):
     def _draw(self, row: int) -> Array:
         raise NotImplementedError(
             f"{type(self).__name__} has no picture: write _draw(row), which returns "
-            "one of the row's state, state_of(row)."
+            "a picture of the row's state, state_of(row)."
         )
 
     def _info(self) -> dict[str, Array]:
@@ -309,6 +309,6 @@ class _SpecActions:
         return np.ascontiguousarray(column[0], self._dtype)
 
     def for_rows(self, action: Any, ended: Array) -> Array:
-        """Returns the actions of all rows; ignores those of rows that have ended."""
+        """Returns the actions of all rows; ignores those of ended rows."""
         (column,) = self._rows.columns(action, ignored=ended)
         return np.ascontiguousarray(column, self._dtype)

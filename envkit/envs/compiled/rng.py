@@ -30,8 +30,8 @@ _COSINE = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(8, -1, -1))
 class Rng:
     """Draws random numbers for one row; `reset` and `step` get one as `rng`.
 
-    The names are those of `numpy.random.Generator`. A row's numbers depend only on its
-    seed and on earlier draws.
+    The names are the same as in `numpy.random.Generator`. A row's numbers depend only
+    on its seed and on earlier draws.
 
     Example:
         >>> import numpy as np

@@ -180,7 +180,7 @@ def _checked_rule(name: str, rule: Any, taken: tuple[str, ...]) -> FunctionType:
         raise TypeError(
             f"Rules.{name} must draw its random numbers from rng, with random(), "
             "integers(low, high), uniform(low, high), normal() or shuffle(array). "
-            f"Those of {drawing} do not depend on the row's seed."
+            f"Numbers from {drawing} do not depend on the row's seed."
         )
     return rule
 

@@ -80,7 +80,7 @@ def drop_events_of(workers: Sequence[int], queue: deque[Event]) -> None:
 
 
 def refuse_calls(backend: Backend) -> None:
-    """Makes a pool's calls raise, in a fork of its process or after it is closed.
+    """Makes a pool's calls raise, after it is closed or in a fork of its process.
 
     `Backend.forget` calls it last. Otherwise a pool that is used in a fork would wait
     for workers that answer its parent.
@@ -116,7 +116,7 @@ class Backend(Protocol):
         can_kill: Whether `kill` ends a hanging worker.
         keeps_answers: Whether a worker's answers survive its death.
         keeps_states: Whether a worker can read the states that another worker saved.
-        cuts_workers: Whether a worker can go on with only the first of its
+        cuts_workers: Whether a worker can continue with only the first of its
             environments.
     """
 
@@ -136,14 +136,14 @@ class Backend(Protocol):
         """Returns the default number of workers."""
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
-        """Begins to start workers; each causes an event, `Started` or `Exited`."""
+        """Begins to start workers; each will cause an event, `Started` or `Exited`."""
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab and gives it to every worker.
 
         It is called again, while no row owes an answer, when the number of rows
         changes: new workers have been appended, or the last rows are removed. Remaining
-        rows keep their contents from the old slab, and their environments go on. A
+        rows keep their contents from the old slab, and their environments continue. A
         worker closes its environments that have lost their rows. Workers beyond the
         layout are told nothing, because `retire` will end them.
         """
@@ -152,7 +152,7 @@ class Backend(Protocol):
         """Publishes facts about the pool to other processes that can read the rows."""
 
     def dispatch(self, rows: Array | None) -> None:
-        """Runs rows that were asked; `None` means all. May be repeated."""
+        """Runs rows that were asked; `None` means all. Repeating it is harmless."""
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
         """Waits for events, and returns them.
@@ -168,13 +168,13 @@ class Backend(Protocol):
         """
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker a question; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer arrives as an event `Replied`."""
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of a lost one."""
+        """Starts another worker in place of a lost one; does not wait for it."""
 
     def kill(self, worker: int) -> None:
-        """Kills a worker at once, if possible; its end will be an event `Exited`."""
+        """Kills a worker at once, if possible; its end arrives as an event `Exited`."""
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
         """Ends workers that are no longer needed, within about `grace` seconds.
@@ -184,7 +184,7 @@ class Backend(Protocol):
         """
 
     def pid(self, worker: int) -> int:
-        """Returns the process of a worker; 0 if it has none now."""
+        """Returns the process of a worker; 0 if it currently has none."""
 
     def resident(self, worker: int) -> int:
         """Returns the memory of a worker in bytes; 0 if it has none of its own."""
@@ -193,10 +193,10 @@ class Backend(Protocol):
         """Returns True in a worker's thread, which must not wait for the pool."""
 
     def wake(self) -> None:
-        """Ends the wait of another thread; from now on `wait_events` does not wait."""
+        """Ends another thread's wait; from now on `wait_events` does not wait."""
 
     def close(self, grace: float) -> Sequence[ExitReport]:
-        """Ends everything within about `grace` seconds; may be repeated."""
+        """Ends everything within about `grace` seconds; may be called again."""
 
     def forget(self) -> None:
         """Closes only the descriptors that a fork of this process inherited."""

@@ -139,13 +139,13 @@ class ForkserverLauncher:
         """Does nothing: the server's forks have loaded everything."""
 
     def close(self) -> None:
-        """Ends the server; workers that still run are not affected."""
+        """Ends the server; workers that are still running are not affected."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
 
     def forget(self) -> None:
-        """Closes the descriptors only; called in forks of the parent."""
+        """Closes only the descriptors; called in forks of the parent."""
         server, self._server = self._server, None
         if server is not None:
             server.forget()
@@ -242,7 +242,7 @@ class _ForkServer:
                     self._statuses.update(message.statuses)
 
     def close(self) -> None:
-        """Ends the server, and keeps its messages up to then."""
+        """Ends the server, and keeps the messages it has sent."""
         process = self._process
         self._listen()
         self.is_gone = True
@@ -342,7 +342,7 @@ def _wait_until(has_ended: Callable[[], bool], life_fd: int, seconds: float) -> 
 
 
 def main(channel_fd: int, lifeline_fd: int) -> None:
-    """Runs a server until its channel is closed; returns then."""
+    """Runs a server until its channel is closed."""
     if sys.platform == "linux":
         # On other systems this would take a thread; there the closing channel must be
         # enough.
@@ -372,7 +372,7 @@ class _Forker:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def serve(self) -> None:
-        """Works until the channel is closed."""
+        """Handles requests until the channel is closed."""
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         poller.register(self._heard, select.POLLIN)
@@ -423,7 +423,7 @@ class _Forker:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            # Otherwise the parent could take the child for the server.
+            # Otherwise the parent could mistake the child for the server.
             self._channel.close()
             _close_all((self._lifeline, self._heard, self._wakeup))
             sys.path[:] = order.path

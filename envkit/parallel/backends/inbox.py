@@ -132,7 +132,7 @@ class Inbox:
         return slab is not None and not self._has_raised and slab.all_answered()
 
     def _has_come(self, owing: int) -> bool:
-        """Returns True if at most `owing` rows owe an answer, or a row has raised."""
+        """Returns True if at most `owing` rows owe an answer, or some row raised."""
         # Hot: called at every wake-up of the pool.
         slab = self.slab
         if slab is None:
@@ -171,7 +171,7 @@ class Inbox:
                 self.queue.append(Replied(worker, unpacked_reply(message)))
 
     def queue_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
-        """Queues `Raised` for rows that are marked already, or will be soon."""
+        """Queues `Raised` for rows that are marked as raised, or will be soon."""
         self._has_raised = True
         self.queue.append(Raised(tuple(rows), failure))
 
@@ -181,7 +181,7 @@ class Inbox:
 
     @contextlib.contextmanager
     def closing(self, patience: float) -> Iterator[None]:
-        """Runs a block once no other thread waits.
+        """Runs a block once no other thread is waiting.
 
         Waiting threads must have been woken before. If one is stuck, the block runs
         after `patience` seconds anyway.

@@ -153,7 +153,7 @@ class StderrFile:
 
 
 def _takes_text(patience: float) -> bool:
-    """Returns True if standard error takes text without blocking."""
+    """Returns True if standard error can be written without blocking."""
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, ValueError, OSError):
@@ -264,7 +264,7 @@ class WorkerProcess:
         self.forget()
 
     def forget(self) -> None:
-        """Closes the descriptors only; what a fork of the parent does."""
+        """Closes only the descriptors, as a fork of the parent must."""
         self.channel.close()
         self._stderr.close()
         close_lifeline(self._lifeline)
@@ -328,7 +328,7 @@ class StartedCommand:
         return self._process.poll() is not None
 
     def report(self, worker: int, unknown: int | None = None) -> ExitReport:
-        """Returns how it ended, which may tell how its worker ended.
+        """Returns how it ended, which may also explain how its worker ended.
 
         Args:
             worker: The worker that it started.
@@ -341,13 +341,13 @@ class StartedCommand:
         return ExitReport.of_status(worker, self.pid, status, self._stderr.tail())
 
     def kill(self) -> None:
-        """Kills it with its helpers on this machine; returns when it has ended."""
+        """Kills it and its helpers on this machine; returns once it has ended."""
         self._is_killed |= self._process.poll() is None
         signal_group(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def forget(self) -> None:
-        """Closes the descriptor only; called in forks of this process."""
+        """Closes only the descriptor; called in forks of this process."""
         self._stderr.close()
 
 
@@ -362,17 +362,17 @@ class ProcessLauncher(Protocol):
         """
 
     def prepare(self, count: int) -> None:
-        """Starts processes ahead so that they load their modules early, if it can.
+        """Starts processes early so that they load their modules, if possible.
 
         Args:
             count: How many will be started in all, including those prepared before.
         """
 
     def close(self) -> None:
-        """Ends the launcher's own processes, and prepared ones that were not used."""
+        """Ends the launcher's own processes, and prepared ones that were never used."""
 
     def forget(self) -> None:
-        """Closes descriptors only; what a fork of the parent does."""
+        """Closes only descriptors, as a fork of the parent must."""
 
 
 class WorkerEnds:
@@ -410,7 +410,7 @@ class WorkerEnds:
             raise
 
     def close_theirs(self) -> None:
-        """Closes the worker's ends, of which it has its own copies."""
+        """Closes the worker's ends; the worker has its own copies."""
         self.theirs.close()
         os.close(self.life_read)
 
@@ -473,7 +473,7 @@ class SpawnLauncher:
         return ends.process(process.pid, process.poll)
 
     def close(self) -> None:
-        """Ends prepared processes that were not used."""
+        """Ends prepared processes that were never used."""
         while self._prepared:
             process = self._prepared.popleft()
             while not process.has_ended():
@@ -482,7 +482,7 @@ class SpawnLauncher:
             process.close()
 
     def forget(self) -> None:
-        """Closes the descriptors of prepared processes that were not used."""
+        """Closes the descriptors of prepared processes that were never used."""
         while self._prepared:
             self._prepared.popleft().forget()
 
@@ -518,7 +518,7 @@ class ForkLauncher:
         return ends.process(pid, lambda: _status_of_child(pid))
 
     def prepare(self, count: int) -> None:
-        """Does nothing: a fork has loaded everything."""
+        """Does nothing: a fork has already loaded everything."""
 
     def close(self) -> None:
         """Does nothing."""
@@ -528,7 +528,7 @@ class ForkLauncher:
 
 
 def wait_for_end(life_fd: int, seconds: float) -> None:
-    """Waits until a process has ended, at most `seconds`."""
+    """Waits until a process has ended, for at most `seconds`."""
     if life_fd >= 0:
         is_readable(life_fd, seconds)
     else:

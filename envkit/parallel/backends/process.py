@@ -141,7 +141,7 @@ class ProcessBackend:
             if fd >= 0:
                 self._worker_of_fd[fd] = job.worker
                 self._poller.register(fd)
-        # A worker that is gone already is found by its pidfd; bytes that don't fit go
+        # The pidfd reveals a worker that is gone already; bytes that don't fit go
         # out when there is room.
         with contextlib.suppress(ConnectionError, EOFError, TimeoutError):
             process.channel.send(message, timeout=0, life=process.life_fd)
@@ -149,7 +149,7 @@ class ProcessBackend:
             self._poller.watch(process.channel.fileno(), _IN_OR_OUT)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of a lost one."""
+        """Starts another worker in place of a lost one; does not wait for it."""
         message = pack_job(job, inherits=self._inherits)
         with uninterrupted():
             self._see_off(worker)
@@ -159,7 +159,7 @@ class ProcessBackend:
                 self._inbox.queue.append(Started(worker, not_started(error)))
 
     def _see_off(self, worker: int) -> None:
-        """Ends a worker that is being replaced, if it runs, and drops its events."""
+        """Ends a worker that is being replaced, if running, and drops its events."""
         process = self._workers.get(worker)
         if process is None:
             return
@@ -214,7 +214,7 @@ class ProcessBackend:
             process.channel.send(message, fds, life=process.life_fd)
 
     def _packed_bind(self, fds: int) -> Packed:
-        """Packs the layout for messages with `fds` descriptors, once for all."""
+        """Packs the layout for messages with `fds` descriptors, only once."""
         if fds not in self._packed_binds:
             assert self._slab is not None
             bind = Bind(self._slab.layout, self._workers_linger, fds=fds)
@@ -235,7 +235,7 @@ class ProcessBackend:
             self._ring(set(self._worker_of_row[rows].tolist()))
 
     def _ring(self, workers: Iterable[int]) -> None:
-        """Wakes sleeping workers, and last those that slept on the caller's CPU.
+        """Wakes sleeping workers; those that slept on the caller's CPU come last.
 
         That CPU is free once the caller waits. Woken first, they would be moved to the
         other workers' CPUs, and two would share one CPU.
@@ -282,7 +282,7 @@ class ProcessBackend:
                 self._done.drain()
 
     def _send_more(self, process: WorkerProcess) -> None:
-        """Sends as much of the unsent bytes as there is room for."""
+        """Sends as many of the unsent bytes as there is room for."""
         with contextlib.suppress(TimeoutError, ConnectionError, EOFError):
             process.channel.flush(timeout=0, life=process.life_fd)
         events = _IN_OR_OUT if process.channel.unsent else select.POLLIN
@@ -307,11 +307,11 @@ class ProcessBackend:
     # Messages.
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker a question; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer arrives as an event `Replied`."""
         self._tell(worker, pack_request(request, inherits=self._inherits))
 
     def _tell(self, worker: int, message: object, fds: Sequence[int] = ()) -> None:
-        """Announces a message, then sends it, even if not all of it fits at once."""
+        """Announces a message, then sends it, even if it does not fit all at once."""
         process = self._workers.get(worker)
         if process is None:
             return
@@ -370,7 +370,7 @@ class ProcessBackend:
     # The end of a worker.
 
     def _see_out(self, worker: int) -> None:
-        """Waits for a worker whose channel has closed to end, or kills it."""
+        """Waits for the end of a worker whose channel has closed, or kills it."""
         process = self._workers[worker]
         deadline = time.monotonic() + _LAST_WORDS
         while not process.has_ended() and time.monotonic() < deadline:
@@ -417,7 +417,7 @@ class ProcessBackend:
         return process.measure_resident() if process is not None else 0
 
     def pid(self, worker: int) -> int:
-        """Returns the process of a worker; 0 if it has none now."""
+        """Returns the process of a worker; 0 if it currently has none."""
         process = self._workers.get(worker)
         return process.pid if process is not None else 0
 
@@ -426,7 +426,7 @@ class ProcessBackend:
         return False
 
     def wake(self) -> None:
-        """Ends the wait of another thread; from now on `wait_events` does not wait."""
+        """Ends another thread's wait; from now on `wait_events` does not wait."""
         self._inbox.is_ending = True
         if not self._closed:
             self._done.ring()
@@ -456,7 +456,7 @@ class ProcessBackend:
             self._guardian.dismiss()
 
     def retire(self, workers: Sequence[int], grace: float) -> None:
-        """Asks workers that are no longer needed to end, and ends all of them."""
+        """Asks workers that are no longer needed to end, and kills those that don't."""
         workers = [worker for worker in workers if worker in self._workers]
         pids = [self._workers[worker].pid for worker in workers]
         try:
@@ -517,7 +517,7 @@ class ProcessBackend:
         return reports
 
     def forget(self) -> None:
-        """Closes the descriptors only, which is all that a fork of the parent may do.
+        """Closes only the descriptors; a fork of the pool may do no more.
 
         Calls of the pool there raise an error that says so.
         """

@@ -148,11 +148,11 @@ class ThreadBackend:
                 self._queue.append(event)
 
     def request(self, worker: int, request: Request) -> None:
-        """Asks an idle worker a question; the answer will be an event `Replied`."""
+        """Asks an idle worker a question; the answer arrives as an event `Replied`."""
         self._workers[worker].ask(request)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a thread in the place of an abandoned one."""
+        """Begins to start a thread in place of an abandoned one."""
         old = self._workers.pop(worker, None)
         if old is not None:
             old.give_up()
@@ -160,7 +160,7 @@ class ThreadBackend:
         self.start([job])
 
     def kill(self, worker: int) -> None:
-        """Abandons a thread: nothing that it does counts from now on."""
+        """Abandons a thread: from now on, nothing it does counts."""
         thread = self._workers.pop(worker, None)
         if thread is None:
             return
@@ -181,7 +181,7 @@ class ThreadBackend:
         return threading.current_thread() in self._workers.values()
 
     def wake(self) -> None:
-        """Ends the wait of another thread; from now on `wait_events` does not wait."""
+        """Ends another thread's wait; from now on `wait_events` does not wait."""
         self._is_ending = True
         self._bell.put(None)
 

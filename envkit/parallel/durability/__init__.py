@@ -1,1 +1,1 @@
-"""What keeps a pool going: recovery, checkpoints, limits, resizing, publishing."""
+"""Keeps a pool going: recovery, checkpoints, limits, resizing, publishing."""

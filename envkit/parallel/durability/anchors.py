@@ -15,12 +15,12 @@ from envkit.types import Array
 
 __all__ = ["Anchor", "EnvHistory", "PastQuestion", "is_certain"]
 
-# Questions whose effect a state may not contain, or which a later state replaces.
+# Questions whose effect may be missing from a state, or which a later state overrides.
 _WITH_EFFECT = frozenset({"reset", "seed", "seed_rows", "set_attr"})
 
 
 class Anchor(NamedTuple):
-    """A point to which an environment can be brought at once.
+    """A point from which an environment can be restored directly.
 
     Attributes:
         numbers: The request number of each of its rows at that point.
@@ -38,12 +38,12 @@ class Anchor(NamedTuple):
 
     @property
     def is_certain(self) -> bool:
-        """True if every environment restored to it is the same."""
+        """True if every environment restored from it is the same."""
         return is_certain(self.state, self.seed)
 
 
 class PastQuestion(NamedTuple):
-    """A question to an environment that had an effect.
+    """A question that changed an environment.
 
     Attributes:
         time: The time of the journal.
@@ -58,7 +58,7 @@ class PastQuestion(NamedTuple):
 
 @dataclass(slots=True)
 class EnvHistory:
-    """The anchors of one environment, and its questions since, apart from moves.
+    """The anchors of one environment, and the questions it was asked since.
 
     Attributes:
         env: Its index.
@@ -99,12 +99,12 @@ class EnvHistory:
 
     @property
     def has_certain_anchor(self) -> bool:
-        """True if a new environment can be made the same."""
+        """True if a new environment can be brought to the same state."""
         return any(anchor.is_certain for anchor in self._all)
 
     @property
     def awaits_state(self) -> bool:
-        """True if it has no certain anchor, and may have a state to save."""
+        """True if it has no certain anchor, but may have a state to save."""
         return self.saves is not False and not self.has_certain_anchor
 
     @property
@@ -112,11 +112,11 @@ class EnvHistory:
         return self.anchors if self.new is None else [*self.anchors, self.new]
 
     def begin(self, anchor: Anchor) -> None:
-        """Sets the anchor where it was new, and keeps its other anchors."""
+        """Sets an anchor at its beginning, and keeps its other anchors."""
         self.new, self.resets, self.begins = anchor, 0, ()
 
     def begin_anew(self, anchor: Anchor) -> None:
-        """Begins the history of a new environment that replaces the old one."""
+        """Starts the history of a new environment that replaces the old one."""
         self.forget("")
         self.attributes.clear()
         self.questions.clear()
@@ -125,7 +125,7 @@ class EnvHistory:
         self.add(anchor)
 
     def add(self, anchor: Anchor) -> None:
-        """Adds an anchor, and drops everything that no anchor needs any more."""
+        """Adds an anchor, and drops everything that no anchor needs any longer."""
         before = self.anchors[-1:]
         if anchor.is_certain:
             before = [each for each in before if each.is_certain]
@@ -135,7 +135,7 @@ class EnvHistory:
         self.questions = [each for each in self.questions if each.time >= oldest]
 
     def set_state(self, anchor: Anchor) -> None:
-        """Begins the history anew, from a state that the environment was set to."""
+        """Restarts the history from a state that the environment was set to."""
         # An earlier seed no longer counts. The state may not contain the attributes.
         self.attributes = self.attributes_at(None)
         self.questions.clear()
@@ -143,7 +143,7 @@ class EnvHistory:
         self.add(anchor)
 
     def forget(self, why: str) -> None:
-        """Forgets the anchors, because the environment may have changed in any way."""
+        """Forgets the anchors, because anything in the environment may have changed."""
         self.anchors.clear()
         self.new, self.no_anchor_because = None, why
 
@@ -155,7 +155,7 @@ class EnvHistory:
         self.new, self.anchors = anchor, [anchor]
 
     def attributes_at(self, time: int | None) -> dict[str, Any]:
-        """Returns the attributes set on it before a time, or ever."""
+        """Returns the attributes set on it before a given time, or ever."""
         attributes = dict(self.attributes)
         for asked, method, argument in self.questions:
             if method == "set_attr" and (time is None or asked < time):
@@ -163,7 +163,7 @@ class EnvHistory:
         return attributes
 
     def ask(self, time: int, request: Request, argument: Any) -> None:
-        """Keeps a question if it has an effect."""
+        """Records a question if it changes the environment."""
         if request.method in _WITH_EFFECT:
             self.questions.append(PastQuestion(time, request.method, argument))
 

@@ -55,9 +55,9 @@ class Saved(NamedTuple):
         paths: The paths of the leaves in a time step.
         noted_seed: The pool's seed.
         seeds: The environments' seeds, for environments that replace them later.
-        restarts: How often each environment's worker was restarted.
-        known: For each environment, the seed that its worker knows, and how often the
-            environment was rebuilt since.
+        restarts: How many times each environment's worker was restarted.
+        known: For each environment, the seed that its worker knows, and how many times
+            the environment was rebuilt since.
         extra: The caller's own data.
     """
 
@@ -77,7 +77,7 @@ class Saved(NamedTuple):
 
 
 def write_checkpoint(path: str | os.PathLike[str], saved: Saved, pickles: bool) -> None:
-    """Writes a checkpoint, and replaces the previous one once it is complete.
+    """Writes a checkpoint; it replaces the previous one once it is complete.
 
     Args:
         path: The file.
@@ -263,14 +263,14 @@ def _saved(name: str, content: dict[str, Any], pickles: bool) -> Saved:
 
 def _needs_pickle(name: str) -> CheckpointError:
     return CheckpointError(
-        f"The checkpoint {name!r} was saved with pickle=True, and what is pickled runs "
-        "code when it is read. If you trust the file, load(path, ..., pickle=True) "
-        "reads it."
+        f"The checkpoint {name!r} was saved with pickle=True, and loading pickles can "
+        "run any code. If you trust the file, load it with "
+        "load(path, ..., pickle=True)."
     )
 
 
 def check_leaves(saved: Saved, paths: Sequence[str], places: Sequence[Array]) -> None:
-    """Raises if a checkpoint belongs to environments with other time steps.
+    """Raises if a checkpoint's environments have different time steps.
 
     Args:
         saved: The checkpoint.
@@ -282,13 +282,13 @@ def check_leaves(saved: Saved, paths: Sequence[str], places: Sequence[Array]) ->
             continue
         if saved.paths != list(paths) or len(leaves) != len(saved.paths):
             raise CheckpointError(
-                "The checkpoint is one of other environments: their time steps have "
+                "The checkpoint belongs to other environments: their time steps have "
                 f"{describe(saved.paths)}, and these have {describe(list(paths))}."
             )
         for leaf, place, path in zip(leaves, places, paths, strict=True):
             if np.shape(leaf) != place.shape or np.asarray(leaf).dtype != place.dtype:
                 raise CheckpointError(
-                    f"The checkpoint is one of other environments: its {path} is "
+                    f"The checkpoint belongs to other environments: its {path} is "
                     f"{describe(leaf)}, and must be an array of shape {place.shape}, "
                     f"dtype {place.dtype}."
                 )

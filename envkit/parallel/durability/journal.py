@@ -94,7 +94,7 @@ class Journal:
         self._order = slab.order
 
     def adopt(self, other: Journal) -> None:
-        """Continues another journal, which has more or fewer rows."""
+        """Continues another journal that has more or fewer rows."""
         self.time, places = other.time, np.arange(self.length)
         # Requests of all rows become requests of each, because this journal may have
         # further rows.
@@ -185,7 +185,7 @@ class Journal:
         )
 
     def _read(self, places: Array, row: int) -> tuple[Array, Array]:
-        """Returns the requests of a row at some places, with their times."""
+        """Returns a row's requests at some places, with their times."""
         times, requests = self._times[places, row], self._requests[places, row]
         of_all = self._all_times[places]
         # The later one counts: a request of the row alone, or of all rows.

@@ -1,4 +1,4 @@
-"""`MemoryLimit`: replaces workers that use too much memory, at ends of episodes.
+"""`MemoryLimit`: replaces workers that use too much memory, between episodes.
 
 A worker above the limit is replaced once one of its rows shows a `LAST`, just before
 rows are asked again, so that infos can be read until then. Rows at the end of an
@@ -37,7 +37,7 @@ __all__ = ["MemoryLimit"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Seconds between two looks at the memory.
+# Seconds between checks of the memory.
 _POLL_INTERVAL = 0.25
 # How much a worker must have grown since it was new, because a replacement cannot free
 # the memory that it needs from the beginning.
@@ -94,22 +94,22 @@ class MemoryLimit(RowObserver):
         self._waiting.intersection_update(range(count))
 
     def counts(self, worker: int) -> Mapping[str, int]:
-        """Returns how often a worker was replaced because of its memory."""
+        """Returns how many times a worker was replaced because of its memory."""
         return {"replaced": self._pool.workers.workers[worker].replaced}
 
     def _resident(self, worker: int) -> int:
         return self._backend.resident(worker)
 
     def questioned(self, worker: int, request: Request) -> None:
-        """Forbids replacement once seeds or options were sent for a reset."""
+        """Forbids replacement while seeds or options for a reset are pending."""
         self._has_sent_ahead |= request.method in ("reset", "seed", "seed_rows")
 
     def asked_all(self) -> None:
-        """Allows replacement again, because rows move on."""
+        """Allows replacement again, because rows are about to move."""
         self._has_sent_ahead = False
 
     def asked(self, rows: Array, commands: int | Array) -> None:
-        """Allows replacement again, because rows move on."""
+        """Allows replacement again, because rows are about to move."""
         self._has_sent_ahead = False
 
     def is_due(self) -> bool:
@@ -133,11 +133,11 @@ class MemoryLimit(RowObserver):
                 observer.restored()
 
     def _replace_idle(self, worker: int) -> None:
-        """Replaces a worker, unless it has ended or its rows have moved meanwhile."""
+        """Replaces a worker unless it has ended or its rows have moved since."""
         rows = self._pool.rows
         block = np.arange(*rows.layout.blocks[worker])
         self._pool.wait_until(lambda: not rows.busy(block))
-        # If a worker dies of a question, the next call handles it.
+        # If a question kills a worker, the next call handles that.
         with contextlib.suppress(WorkerError):
             if self._is_time(worker):
                 self._over.remove(worker)
@@ -152,7 +152,7 @@ class MemoryLimit(RowObserver):
                     yield worker
 
     def _is_time(self, worker: int) -> bool:
-        """Returns True if an episode has ended and the other rows can go on."""
+        """Returns True if an episode has ended and the other rows can continue."""
         rows, entry = self._pool.rows, self._pool.workers.workers[worker]
         block = range(*rows.layout.blocks[worker])
         if not entry.is_ready or entry.question is not None:
@@ -168,7 +168,7 @@ class MemoryLimit(RowObserver):
         return worker not in self._waiting or not self._amid(worker)
 
     def _amid(self, worker: int) -> list[int]:
-        """Returns a worker's environments with a row in the middle of an episode."""
+        """Returns a worker's environments that have a row in mid-episode."""
         rows = self._pool.rows
         return [
             env
@@ -180,7 +180,7 @@ class MemoryLimit(RowObserver):
         ]
 
     def _replace(self, worker: int) -> None:
-        """Replaces a worker; its rows go on from an end or with their state."""
+        """Replaces a worker; rows in mid-episode continue from their saved states."""
         rows, entry = self._pool.rows, self._pool.workers.workers[worker]
         held = self._resident(worker)
         amid = self._amid(worker)
@@ -201,7 +201,7 @@ class MemoryLimit(RowObserver):
             tuple(rows.has_ended(row) for row in rows.rows_of_env[env]) for env in amid
         ]
         envs = self._pool.workers.envs_of(worker)
-        # Ignore exceptions of close(): the environments go anyway.
+        # Ignore exceptions of close(): the environments are being discarded anyway.
         ask("call", envs, [("close", (), {})] * len(envs))
         with uninterrupted():
             rows.set_replaced(range(*rows.layout.blocks[worker]), {}, RESET)

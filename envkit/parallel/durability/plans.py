@@ -70,7 +70,7 @@ def _moves(
 def _plan_of_resets(
     known: EnvHistory, seed: EnvSeed, journal: Journal, most: int
 ) -> ReplayPlan | None:
-    """Returns a plan that repeats all resets, but only the steps of the last episode.
+    """Returns a plan that repeats all resets, but steps only in the last episode.
 
     That is right if its random numbers depend only on the number of resets.
     """
@@ -83,7 +83,7 @@ def _plan_of_resets(
     if known.is_batch or has_questions:
         return None
     number = int(journal.numbers(known.rows)[0])
-    # A lost reset was counted once too often.
+    # A lost reset was counted one time too many.
     lost = sum(begun == number + 2 & _LARGEST for begun in known.begins)
     resets, begins = known.resets - lost, known.begins[: -lost or None]
     if not begins or resets > most:
@@ -177,7 +177,7 @@ def same_bits(one: Array, other: Array) -> bool:
 
 
 def _are_alike(one: Any, other: Any) -> bool:
-    """Returns True if two objects are equal, as far as that can be told."""
+    """Returns True if two objects are equal, as far as that can be determined."""
     if type(one) is not type(other):
         return False
     with contextlib.suppress(Exception):  # comparing may raise anything

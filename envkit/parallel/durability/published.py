@@ -105,14 +105,14 @@ class PublishedPool:
         return self.blocks[-1][1]
 
     def packed(self, size: int) -> bytes:
-        """Returns the bytes to write behind `size` bytes of rows."""
+        """Returns the bytes to write after `size` bytes of rows."""
         import json
 
         return json.dumps(asdict(self)).encode() + _END.pack(size, _MARK)
 
     @classmethod
     def read(cls, fd: int) -> PublishedPool | None:
-        """Reads the published facts of the pool whose memory a file is.
+        """Reads the facts published by the pool whose memory a file is.
 
         Args:
             fd: A descriptor of the memory, opened from `/proc/PID/fd/N`, say.
@@ -152,7 +152,7 @@ class PublishedPool:
         return plate
 
     def _fits(self, size: int) -> bool:
-        """Returns True if the facts are possible and the counters fit in."""
+        """Returns True if the facts are plausible and the counters fit."""
         texts = [self.kind, self.program, self.envkit, *self.targets]
         if not all(isinstance(text, str) for text in texts):
             return False
@@ -190,7 +190,7 @@ class PublishedWorker(NamedTuple):
         process: Its process, in the pool's PID namespace; `None` if it has none, or is
             on another machine.
         is_elsewhere: Whether it is on another machine.
-        restarts: How often it was replaced.
+        restarts: How many times it was replaced.
     """
 
     process: int | None
@@ -202,7 +202,7 @@ class PublishedCounts(NamedTuple):
     """A pool's counts at one moment.
 
     Attributes:
-        calls: How often the caller has asked rows.
+        calls: How many times the caller has asked rows.
         numbers: The number of each row's last request.
         steps: For each worker, the number of commands that its rows have executed.
         resets: For each worker, the number of episodes begun.
@@ -218,14 +218,14 @@ class PublishedCounts(NamedTuple):
     waiting_ns: Array
 
     def requests_since(self, before: PublishedCounts) -> Array:
-        """Returns how many requests each row got since an earlier moment."""
+        """Returns how many requests each row has had since an earlier moment."""
         # A request raises the number by two; numbers wrap around.
         requests: Array = (self.numbers - before.numbers).astype(np.int64) >> 1
         return requests
 
 
 class PublishedMemory:
-    """Reads the counts of a pool in another process.
+    """Reads the counts of a pool from another process.
 
     It does not map the memory, because a process that touches mapped memory after its
     owner has shrunk it is killed.
@@ -264,7 +264,7 @@ class PublishedMemory:
         return ((numbers ^ answered) > RAISED) & (commands != IDLE), numbers
 
     def workers(self) -> list[PublishedWorker]:
-        """Returns the present facts about the workers."""
+        """Returns the current facts about the workers."""
         return [
             PublishedWorker(
                 process if process > NO_PROCESS else None,
@@ -275,7 +275,7 @@ class PublishedMemory:
         ]
 
     def has_moved(self) -> bool:
-        """Returns True if the rows are elsewhere now: their number has changed."""
+        """Returns True if the rows are in new memory because their number changed."""
         return bool((self._facts()[:, PROCESS] == MOVED).all())
 
     def is_closed(self) -> bool:
@@ -339,7 +339,7 @@ class Publisher(PoolObserver):
         self._backend.publish(published.packed(layout.size))
 
     def _write(self, worker: int) -> None:
-        """Writes the process of a worker, and how often it was replaced."""
+        """Publishes a worker's process, and how many times it was replaced."""
         entry = self._pool.workers.workers[worker]
         process = entry.process if entry.is_present else NO_PROCESS
         self._pool.slab.write_fact(PROCESS, process, worker)
@@ -363,7 +363,7 @@ class Publisher(PoolObserver):
         self._publish()
 
     def closed(self) -> None:
-        """Publishes that the pool is closed; otherwise it would look idle."""
+        """Publishes that the pool is closed, because otherwise it would look idle."""
         self._pool.slab.write_fact(PROCESS, CLOSED)
 
 

@@ -1,4 +1,4 @@
-"""`Recovery`: continues the environments of a lost worker where they stood.
+"""`Recovery`: continues the environments of a lost worker where they were.
 
 For each environment it keeps an *anchor*, a point to which a new environment can be
 brought at once: a saved state, or a new environment with a seed. `Journal` has the
@@ -12,7 +12,7 @@ the resulting rows are compared with those in the pool's slab.
  a state, or new and seeded          the last time step: equal, bit for bit
 ```
 
-If they are equal, the environment goes on: its pending request is sent again. If they
+If they are equal, the environment continues: its pending request is sent again. If they
 are not, or a replay is impossible, the episode ends as it does without recovery.
 
 An environment without a certain anchor is not recoverable yet, so it is asked for its
@@ -92,7 +92,7 @@ class Recovery(RowObserver):
         self._begin_anew(range(len(self._histories)))
 
     def _adopt(self) -> None:
-        """Adopts the pool's present rows, and keeps their histories."""
+        """Adopts the pool's current rows, and keeps their histories."""
         pool = self._pool
         rows = pool.rows
         self._rows, self._slab = rows, pool.slab
@@ -104,8 +104,8 @@ class Recovery(RowObserver):
         ]
         workers = len(rows.layout.blocks)
         self._recovered = (self._recovered + [0] * workers)[:workers]
-        # By worker: the plans to replay, or being replayed, and how often the worker
-        # has died of them.
+        # By worker: the plans to replay, or being replayed, and how many times they
+        # have killed the worker.
         self._plans: list[dict[int, ReplayPlan]] = [{} for _ in range(workers)]
         self._ends = [0] * workers
         self._all = np.arange(rows.layout.rows)
@@ -157,7 +157,7 @@ class Recovery(RowObserver):
         self._states_to_ask.left -= 1
 
     def prepare(self) -> None:
-        """Asks environments for their states, as `answered` does."""
+        """Asks environments for their states before a step, like `answered`."""
         self.answered()
 
     def answered(self) -> None:
@@ -177,7 +177,7 @@ class Recovery(RowObserver):
         self._add(known, self._here(known, state, ended))
 
     def _set_begins(self, rows: Array, commands: Array) -> None:
-        """Sets anchors where new environments begin, or environments as good as new."""
+        """Sets anchors for new environments, and for environments as good as new."""
         asked = dict(zip(rows.tolist(), commands.tolist(), strict=True))
         for env in {int(env) for env in self._rows.env_of_row[rows]}:
             known = self._histories[env]
@@ -192,18 +192,18 @@ class Recovery(RowObserver):
                 self._states_to_ask.hurry()
 
     def _is_as_seeded(self, known: EnvHistory) -> bool:
-        """Returns True if an environment was seeded as new, and has not moved since."""
+        """Returns True if an environment was new when seeded, and never moved."""
         if known.new is None or known.seeded_at is None:
             return False
         return self._is_unmoved(known, known.seeded_at)
 
     def _is_unmoved(self, known: EnvHistory, numbers: Array) -> bool:
-        """Returns True if an environment got no request after these numbers."""
+        """Returns True if an environment has had no request after these numbers."""
         moves = self._journal.since(known.rows, numbers)
         return moves is not None and not len(moves.times)
 
     def _begin_anew(self, envs: Sequence[int]) -> None:
-        """Begins the histories of new environments."""
+        """Starts the histories of new environments."""
         for env in envs:
             known = self._histories[env]
             anchor = self._here(known)
@@ -249,7 +249,7 @@ class Recovery(RowObserver):
                 self._history_of(row).count_reset(number + 2 & _LARGEST)
 
     def _count_ends(self, slot: int) -> None:
-        """Counts the resets in a step of all rows, of which some show a `LAST`."""
+        """Counts the resets in a step of all rows, some of which show a `LAST`."""
         later = 0 if self._slab.autoreset == SAME_STEP_ORDER else 2
         for row in np.flatnonzero(self._slab.columns(slot)[0] == _LAST[0]).tolist():
             number = self._sequence[row] + later & _LARGEST
@@ -268,7 +268,7 @@ class Recovery(RowObserver):
             seeded_at.append(known.seeded_at)
             known.ask(self._journal.time, request, argument)
             if request.method in ("seed", "seed_rows"):
-                # A batch is not as good as new if some of its rows go on.
+                # A batch is not as good as new if some of its rows continue.
                 is_whole = is_certain(None, argument)
                 known.seeded_at = (
                     self._journal.numbers(known.rows) if is_whole else None
@@ -284,7 +284,7 @@ class Recovery(RowObserver):
         self.abandoned(worker)
 
     def abandoned(self, worker: int) -> None:
-        """Treats the question as answered, as it will be before any later one."""
+        """Treats the question as answered: the answer comes before any later one."""
         if worker not in self._asked:
             return
         request, _ = self._asked.pop(worker)
@@ -326,7 +326,7 @@ class Recovery(RowObserver):
         self._states.clear()
 
     def raised(self, env: int) -> None:
-        """Forgets the anchors of an environment that has raised."""
+        """Forgets the anchors of an environment that raised."""
         self._forget(self._histories[env], "it has raised an error since")
 
     def _forget(self, known: EnvHistory, why: str) -> None:
@@ -336,7 +336,7 @@ class Recovery(RowObserver):
     # Lost workers.
 
     def lost(self, worker: int, requests: dict[int, int]) -> set[int]:
-        """Plans how a worker's environments continue, and holds their requests."""
+        """Plans how a lost worker's environments continue; holds their requests."""
         rows = self._rows
         self._withdraw(worker)
         was_replaying, self._plans[worker] = bool(self._plans[worker]), {}
@@ -364,7 +364,7 @@ class Recovery(RowObserver):
         return kept
 
     def given_up(self, worker: int) -> None:
-        """Forgets the plans of a worker that is lost for good."""
+        """Drops the plans for a worker that is lost for good."""
         self._plans[worker] = {}
         self._publish_plans()
 
@@ -374,7 +374,7 @@ class Recovery(RowObserver):
         )
 
     def _guilty(self, requests: dict[int, int]) -> set[int]:
-        """Returns environments with a request that has killed their worker twice."""
+        """Returns environments with a request that killed their worker twice."""
         suspects = list(requests)[:1] if self._keeps_answers else list(requests)
         guilty = set()
         for row in suspects:
@@ -411,7 +411,7 @@ class Recovery(RowObserver):
             self._pool.restore(worker, "replay", plans, steps)
 
     def _judge(self, worker: int, results: Sequence[Any]) -> None:
-        """Continues the environments that stand where the lost ones stood."""
+        """Continues the environments that are in the same state as the lost ones."""
         plans, self._plans[worker] = self._plans[worker], {}
         self._ends[worker] = 0
         self._publish_plans()

@@ -67,7 +67,7 @@ def _refuse_reliance(env: Any) -> None:
 
 
 def _check_cut(env: Any, rows: int) -> None:
-    """Raises if only part of a batched environment would remain."""
+    """Raises if only some rows of a batched environment would remain."""
     pool = env._pool
     for index, block in enumerate(pool.rows_of_env):
         if block.start < rows < block.stop:

@@ -33,7 +33,7 @@ def _states(facade: Any) -> tuple[bytes, ...]:
 
 
 def state_of(facade: Any, environments: tuple[bytes, ...] | None = None) -> PoolState:
-    """Returns the state of a pool, in which no row may owe an answer.
+    """Returns the state of a pool none of whose rows owes an answer.
 
     Args:
         facade: The pool.
@@ -56,7 +56,7 @@ def state_of(facade: Any, environments: tuple[bytes, ...] | None = None) -> Pool
 
 
 def restore(facade: Any, state: PoolState) -> TimeStep | None:
-    """Sets every environment's state, or changes nothing at all.
+    """Sets every environment's state, or changes nothing.
 
     Returns:
         The time step that now counts as the last returned; `None` before the first.
@@ -84,7 +84,8 @@ def restore(facade: Any, state: PoolState) -> TimeStep | None:
         raise
     shown = standing
     if standing is not None:
-        # Only under this order may environments stand elsewhere than their rows show.
+        # Only in this order can an environment be at a different time step than its row
+        # shows.
         same = AutoReset.SAME_STEP
         if facade._order is same is AutoReset.of(state.autoreset):
             shown = state.time_step
@@ -125,7 +126,7 @@ def save(facade: Any, path: str | os.PathLike[str], extra: Any, pickles: bool) -
 
 
 def _continue(facade: Any, saved: Saved) -> None:
-    """Brings a pool to the state in a checkpoint."""
+    """Restores the state of a pool from a checkpoint."""
     state, unflatten = saved.state, facade._structure.unflatten
     check_leaves(saved, facade._structure.paths, facade._pool.slab.views(0))
     if saved.time_step is not None and saved.standing is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StateRequests"]
 
-# How often to check the age of anchors, in the time between two anchors.
+# How many times to check an anchor's age before the next one is due.
 _CHECKS_PER_ANCHOR = 8
 # The least number of requests to wait for a busy worker to become idle.
 _PATIENCE = 16
@@ -45,7 +45,7 @@ class StateRequests:
         Args:
             pool: The pool.
             policy: The policy, which says how often to ask.
-            add_state: Is called with the answers.
+            add_state: Called with the answers.
         """
         self._pool, self._policy, self._add_state = pool, policy, add_state
         self._every = max(1, (policy.anchor_every or 1) // _CHECKS_PER_ANCHOR)
@@ -57,7 +57,7 @@ class StateRequests:
         self._anchored, self._saves = np.zeros(0, np.uint32), np.zeros(0, bool)
 
     def adopt(self, histories: Sequence[EnvHistory]) -> None:
-        """Continues with the pool's present rows and their environments."""
+        """Continues with the pool's current rows and environments."""
         self._histories = histories
         rows = self._pool.rows
         self._rows, self._slab = rows, rows.slab
@@ -74,7 +74,7 @@ class StateRequests:
         self._anchored[rows.start : rows.stop] = numbers
 
     def hurry(self) -> None:
-        """Makes the next call ask the environments that have no certain anchor."""
+        """Makes the next call ask all environments without a certain anchor."""
         self.left, self._pause, self._is_urgent = 0, 1, True
 
     def send(self, is_replaying: Sequence[bool]) -> bool:
@@ -105,7 +105,7 @@ class StateRequests:
             known.saves is None or known.awaits_state for known in self._histories
         )
         if any(known.awaits_state for known in self._histories):
-            # A vain check takes time if there are many environments.
+            # A needless check takes time if there are many environments.
             self.left = self._pause
             self._pause = min(2 * self._pause, self._longest_pause)
         return bool(envs)
@@ -125,7 +125,7 @@ class StateRequests:
         return envs if is_idle or is_late else []
 
     def _is_overdue(self, known: EnvHistory) -> bool:
-        """Returns True if an environment cannot wait longer for a new anchor."""
+        """Returns True if an environment needs a new anchor now."""
         if not known.has_certain_anchor:
             return self._pause >= self._longest_pause
         policy = self._policy
@@ -152,7 +152,7 @@ class StateRequests:
                     self._add_state(known, answer)
 
     def _may_be_too_far(self) -> bool:
-        """Returns True if an anchor may be too far back; fast, as mostly none is."""
+        """Returns True if an anchor may be too far back; fast, as few are."""
         every = self._policy.anchor_every
         if every is None:
             return bool(self._stand_at_first(self._all).any())

@@ -1,1 +1,1 @@
-"""Shared memory, doorbells, sockets and Ctrl-C, as the operating system offers them."""
+"""Operating system services: shared memory, doorbells, sockets and Ctrl-C."""

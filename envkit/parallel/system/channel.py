@@ -90,7 +90,7 @@ class Channel:
         self._outbox = memoryview(b"")
         self._rights: list[tuple[int, int, bytes]] = []
         self._has_begun = False
-        # Why the channel has lost track of the frames and refuses to go on.
+        # Why the channel has lost track of the frames and refuses to continue.
         self._fault = ""
 
     @classmethod
@@ -101,7 +101,7 @@ class Channel:
 
     @classmethod
     def attach(cls, fd: int) -> Channel:
-        """Makes an end from an inherited descriptor, and owns it from then on."""
+        """Makes an end of a channel from an inherited descriptor, and owns it."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
@@ -236,7 +236,7 @@ class Channel:
         return taken
 
     def close(self) -> None:
-        """Closes this end, and descriptors that were not taken."""
+        """Closes this end, and any descriptors that nobody took."""
         with uninterrupted():
             self._sock.close()
             self._drop_outbox()
@@ -256,7 +256,7 @@ class Channel:
         self.close()
 
     def _settle(self) -> None:
-        """Begins a call: drops a message of which no byte has left."""
+        """Begins a call: drops a message of which no byte was sent."""
         if self.fileno() < 0:
             raise ValueError("The channel was used after close().")
         if self._fault:
@@ -279,7 +279,7 @@ class Channel:
                 )
 
     def _exchange(self, deadline: _Deadline, life: int | None) -> str:
-        """Waits until bytes can move in either direction, and reads incoming ones.
+        """Waits until bytes can move in either direction; reads incoming ones.
 
         Returns "dead" or "late" if the wait is over, else "".
         """
@@ -301,7 +301,7 @@ class Channel:
         return ""
 
     def _pull(self) -> bool:
-        """Reads once; returns True if there may be more."""
+        """Reads once; returns True if there may be more to read."""
         if self._has_ended:
             return False
         size = min(max(self._missing(), _READ_AT_LEAST), _READ_AT_MOST)
@@ -342,7 +342,7 @@ class Channel:
         return True
 
     def _push_or_leave(self) -> None:
-        """Sends more; leaves it to `send` to raise if the other end is closed."""
+        """Sends more; if the other end is closed, `send` will raise."""
         with contextlib.suppress(BrokenPipeError):
             self._push()
 
@@ -352,12 +352,12 @@ class Channel:
             raise failure
 
     def _missing(self) -> int:
-        """Returns how many bytes the first message lacks, as far as known."""
+        """Returns how many bytes the first message still lacks, as far as is known."""
         if len(self._inbox) < _HEADER:
             return _HEADER - len(self._inbox)
         if self._inbox[0] != _MARK:
             raise self._break(
-                "What arrived through the channel is not a message: something else has "
+                "The channel received something that is no message: something else has "
                 "written to its descriptor."
             )
         length = int.from_bytes(self._inbox[2:_HEADER], "big")
@@ -388,13 +388,13 @@ class Channel:
             return EOFError("The other end of the channel is closed.")
         return EOFError(
             "The other end of the channel was closed in the middle of a message: "
-            f"{len(self._inbox)} bytes of it had come, at least {self._missing()} are "
-            "missing."
+            f"{len(self._inbox)} bytes of it had arrived, at least {self._missing()} "
+            "are missing."
         )
 
 
 class _Deadline:
-    """The moment at which a call stops waiting, if any."""
+    """The time at which a call stops waiting, if any."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -404,7 +404,7 @@ class _Deadline:
         return f"{self._timeout:g} s"
 
     def milliseconds(self) -> int | None:
-        """Returns the time left for poll: rounded up, never negative."""
+        """Returns the milliseconds left for poll: rounded up, never negative."""
         if self._end is None:
             return None
         # Poll takes a C int; a wait of weeks may return early.

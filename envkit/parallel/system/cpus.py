@@ -1,4 +1,4 @@
-"""Finds the number of usable CPUs, and the CPU on which the caller runs."""
+"""Counts the usable CPUs, and finds the CPU that the caller runs on."""
 
 from __future__ import annotations
 

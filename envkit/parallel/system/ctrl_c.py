@@ -1,4 +1,4 @@
-"""The one rule for Ctrl-C: the engine is protected, and a wait is the checkpoint.
+"""Defers Ctrl-C while the engine works, and lets it through during waits.
 
 Bookkeeping runs under `uninterrupted()`, so it happens wholly or not at all. Waits do
 not, so Ctrl-C ends them at once. The regular step needs no protection, thanks to the
@@ -18,7 +18,7 @@ __all__ = ["uninterrupted"]
 
 
 class uninterrupted:  # it is used like a function
-    """Holds Ctrl-C back while the block runs.
+    """Defers Ctrl-C while the block runs.
 
     Use it for bookkeeping that takes milliseconds, never around a wait.
 

@@ -31,7 +31,7 @@ _paused_until = 0
 
 
 def may_linger(processes: int) -> bool:
-    """Returns True if this many processes may linger before they fall asleep.
+    """Returns True if this many processes may linger before they go to sleep.
 
     Each of them needs a CPU, because otherwise they would keep each other from working.
     And the processor must show its stores in order, because a lingering process reads
@@ -72,7 +72,7 @@ def linger(has_come: Callable[[], bool]) -> bool:
 
 
 def is_readable(fd: int, timeout: float | None) -> bool:
-    """Waits at most `timeout` seconds until a descriptor is readable."""
+    """Waits for at most `timeout` seconds until a descriptor is readable."""
     poller = select.poll()  # Not select(), which cannot handle descriptors above 1023.
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(None if timeout is None else timeout * 1000))
@@ -157,7 +157,7 @@ class Doorbell:
             return
 
     def drain(self) -> int:
-        """Returns the sum of all rings so far, 0 if none, and clears it."""
+        """Returns the number of rings so far, 0 if none, and resets it."""
         # Hot: called once per wake-up.
         try:
             if self._is_eventfd:
@@ -168,7 +168,7 @@ class Doorbell:
         return rings.count(b"r") * ROWS + rings.count(b"m") * MESSAGE
 
     def wait(self) -> int:
-        """Waits for a ring without limit, and returns the sum of the rings."""
+        """Waits for a ring, without a limit, and returns the number of rings."""
         # Hot: called once per batch step by every worker.
         while not (rings := self.drain()):
             is_readable(self._wait_fd, None)

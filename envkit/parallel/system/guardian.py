@@ -34,7 +34,7 @@ _PATIENCE = 5.0
 # A shell starts in a millisecond and takes a megabyte; Python would take twenty of
 # each. It reads "-GROUP" for a worker that starts, "+GROUP" for one that has ended (its
 # number may soon be another program's), and "done" at the end. If its input ends
-# without that word, the parent is gone. If it finds no helper it looks once more,
+# without that word, the parent is gone. If it finds no helper it looks again,
 # because a process that has just begun a program shows no variables for a moment.
 _PROGRAM = """
 groups=
@@ -116,7 +116,7 @@ class Guardian:
         return {MARK: f"{self._mark}{own}"}
 
     def start(self, *, detached: bool = False) -> None:
-        """Starts the process once, if there are `/proc` and a shell.
+        """Starts the process, once, if `/proc` and a shell exist.
 
         Args:
             detached: Whether it must not be a child of this process. Ray, for one, ends
@@ -154,7 +154,7 @@ class Guardian:
             os.close(read)
 
     def watch(self, worker: int) -> None:
-        """Tells the guardian of a worker's process group."""
+        """Tells the guardian about a worker's process group."""
         if worker > 0:  # 0 would be the guardian's own group.
             self._tell(f"-{worker}\n")
 
@@ -163,7 +163,7 @@ class Guardian:
         self._tell(f"+{worker}\n")
 
     def end_helpers(self, workers: Iterable[int]) -> None:
-        """Ends the helpers of workers that have just ended, whatever their session."""
+        """Ends the helpers of workers that have just ended, in any session."""
         if sys.platform == "linux":
             _end_marked([f"{self._mark}{worker}." for worker in workers])
 
@@ -181,7 +181,7 @@ class Guardian:
         self._pid = 0
 
     def forget(self) -> None:
-        """Closes the descriptor only; called in forks of the parent."""
+        """Closes only the descriptor; called in forks of the parent."""
         close_lifeline(self._input)
         self._input = -1
 

@@ -56,7 +56,7 @@ class ChildInterpreter:
                 other users of a machine can read the arguments of a command.
             fds: Descriptors that it inherits.
             variables: Environment variables in addition to this process's.
-            stderr: Its standard error; `None` for that of this process.
+            stderr: Its standard error; `None` for this process's.
 
         Raises:
             OSError: It cannot be started.
@@ -83,7 +83,7 @@ class ChildInterpreter:
         return self._process.poll()
 
     def end(self) -> int:
-        """Ends it and its group, if they still run; returns its exit status."""
+        """Ends it and its group, if still running; returns its exit status."""
         # The kernel kills the process and its group, unless it has ended already.
         close_lifeline(self._lifeline)
         status = self._process.wait()
@@ -93,7 +93,7 @@ class ChildInterpreter:
 
 @contextlib.contextmanager
 def text_file(text: str) -> Iterator[int]:
-    """Opens an anonymous file with a text, since an argument holds at most 128 KiB."""
+    """Puts a text into an anonymous file, because arguments are limited to 128 KiB."""
     fd = anonymous_file()
     try:
         with open(fd, "w", encoding="ascii", closefd=False) as file:
@@ -124,7 +124,7 @@ def start_interpreter(
 
 
 def _interpreter_flags() -> list[str]:
-    """Returns the flags of this interpreter that a worker's needs too."""
+    """Returns the flags of this interpreter that workers need too."""
     flags = sys.flags
     found = [f"-{'O' * flags.optimize}"] if flags.optimize else []
     if flags.isolated:

@@ -1,4 +1,4 @@
-"""Lifelines and marks, by which workers and their helpers end with the parent.
+"""Lifelines and marks, which end workers and their helpers with the parent.
 
 A lifeline is a pipe to which nothing is ever written. Its writing end closes however
 the parent ends, and then the kernel kills the worker and everything in its process
@@ -45,7 +45,7 @@ _forgetting: list[bool] = []
 
 
 def open_lifeline() -> tuple[int, int]:
-    """Opens a pipe whose reader is readable once this process has ended."""
+    """Opens a pipe whose reader becomes readable once this process has ended."""
     with without_forks():
         read, write = os.pipe()
         _lifelines.add(write)
@@ -54,7 +54,7 @@ def open_lifeline() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def without_forks() -> Iterator[None]:
-    """Makes forks in other threads wait until the block is over.
+    """Delays forks in other threads until the block is over.
 
     `subprocess` waits for a pipe to close to know that a program has begun. A fork that
     inherits the pipe at that moment would hold it open as long as it runs.
@@ -79,7 +79,7 @@ def close_lifeline(write: int) -> None:
 
 
 def forget_in_forks(owner: Any) -> None:
-    """Makes forks call `owner.forget()`, to close the descriptors they inherit.
+    """Makes forks call `owner.forget()`, to close the descriptors they inherited.
 
     A lifeline or link held open by a fork would keep workers alive after their parent.
 
@@ -106,7 +106,7 @@ def _close_in_fork() -> None:
 
 
 def end_with(lifeline_fd: int) -> None:
-    """Ends this process and its children when the lifeline's other end closes."""
+    """Ends this process and its children when the other end of the lifeline closes."""
     if sys.platform == "linux":
         fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)

@@ -29,7 +29,7 @@ _barrier = threading.Lock()
 
 
 def fence() -> None:
-    """Orders memory: stores before this are visible before stores after it.
+    """Orders memory: stores before the fence are visible before those after it.
 
     It belongs between writing a row and the number that says the row is complete.
     Acquiring and releasing a lock orders memory. On a processor that keeps stores in
@@ -52,7 +52,7 @@ def full_fence() -> None:
 
 
 class SharedBlock:
-    """A block of memory that other processes get as a file descriptor.
+    """A block of memory that is passed to other processes as a file descriptor.
 
     It never has a name: on Linux it is a memfd, elsewhere a file that is unlinked
     before another process can open it. So nothing is left in `/dev/shm` however the
@@ -112,12 +112,12 @@ class SharedBlock:
         return self._map
 
     def write_behind(self, text: bytes) -> None:
-        """Writes a text for other processes behind the block, if there is room."""
+        """Writes a text for other processes after the block, if there is room."""
         with contextlib.suppress(OSError):
             os.pwrite(self.fd, text, self.size)
 
     def write_nothing_behind(self) -> None:
-        """Removes the text behind the block."""
+        """Removes the text after the block."""
         with contextlib.suppress(OSError):
             os.ftruncate(self.fd, self.size)
 
@@ -133,7 +133,7 @@ class SharedBlock:
 
 
 def available_bytes(root: str = "/") -> int:
-    """Returns how much memory this process can get, as far as the system tells.
+    """Returns how much memory this process can get, as far as the system says.
 
     Args:
         root: The folder with `proc` and `sys`.

@@ -1,4 +1,4 @@
-"""Sends signals to a process or its group, and to no other.
+"""Sends signals to a process or its group, and to nothing else.
 
 To the system, 0 means the caller's group, and a negative number another group or all
 processes. To envkit, 0 means a worker that has no process now.

@@ -118,7 +118,7 @@ class DirectRows:
         self._doubted.add(place)
 
     def enter(self, place: int, env: Any) -> None:
-        """Makes a row direct, if its environment can be."""
+        """Makes a row direct, if its environment supports that."""
         if place in self._doubted:
             self.ask(place, env)
         offered = self._offered[place]
@@ -153,7 +153,7 @@ class DirectRows:
         return column if self._are_as_theirs(column, *self._bounds) else None
 
     def _are_as_theirs(self, actions: Any, least: Any, most: Any) -> bool:
-        """Returns True if actions need no conversion, by their dtype and bounds."""
+        """Returns True if actions need no conversion, judging by dtype and bounds."""
         # Hot: called once per batch.
         if actions.__class__ is not np.ndarray or actions.dtype != self._action.dtype:
             return False
@@ -214,11 +214,11 @@ class DirectRows:
         self.steps[place] = inside.step
 
     def inside(self, place: int) -> DirectRow | None:
-        """Returns the `DirectRow` of a row, if it is direct now."""
+        """Returns the `DirectRow` of a row, if the row is currently direct."""
         return self._inside[place]
 
     def place_of(self, place: int, slot: int) -> tuple[Any, Any]:
-        """Returns the places of a row's observation and of the rewards."""
+        """Returns the places of a row's observation and reward."""
         return self._places[slot][place], self._rewards[slot]
 
     def fill_with_mid(self, slot: int) -> tuple[Any, Any]:
@@ -234,7 +234,7 @@ class DirectRows:
 
 
 def _is_plain(layout: SlabLayout) -> bool:
-    """Returns True if an action is an array, a time step that and three numbers."""
+    """Returns True for plain time steps and actions that are one array."""
     spec = layout.spec
     if layout.declares_info:
         return False
@@ -259,7 +259,7 @@ def _place_of(row: Array) -> Any:
 
 
 def _are_same(choices: Any, others: Any) -> bool:
-    """Returns True if two rows have the same actions: equal, and of equal types."""
+    """Returns True if two rows have the same actions: equal, with equal types."""
     if choices is None or others is None:
         return choices is others
     return choices == others and all(

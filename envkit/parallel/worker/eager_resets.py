@@ -65,7 +65,7 @@ class _Known:
 
 
 class EagerResets:
-    """Tracks which of a worker's environments are due for a reset, or were reset early.
+    """Tracks which of a worker's environments are due for a reset or were reset early.
 
     Environments are known by their place in the worker's block of rows.
 
@@ -83,12 +83,12 @@ class EagerResets:
         self._known = [_Known() for _ in range(places)]
 
     def schedule(self, place: int) -> None:
-        """Makes an environment due, unless its last early reset was in vain."""
+        """Makes an environment due, unless its last early reset was wasted."""
         if not self._known[place].is_vain:
             self.due[place] = None
 
     def finish(self, place: int) -> None:
-        """Marks the reset of an environment as made."""
+        """Marks the reset of an environment as done."""
         del self.due[place]
 
     def keep_info(self, place: int, ask: Callable[[], Any]) -> None:
@@ -107,7 +107,7 @@ class EagerResets:
     def claim(
         self, place: int, *, has_options: bool
     ) -> TimeStep | BaseException | None:
-        """Returns the result or the exception of an early reset, for a row that begins.
+        """Returns the result or the exception of an early reset to the row that begins.
 
         Args:
             place: The place.

@@ -87,7 +87,7 @@ class EnvBatches:
     def _step(
         self, env_row: EnvRow, stepping: Array, beginning: Array
     ) -> tuple[TimeStep, Array]:
-        """Steps some rows; returns a mask of others whose episodes began meanwhile."""
+        """Steps some rows; returns a mask of the others whose episodes began."""
         action, env, block = self._batch_of_actions(env_row), env_row.env, env_row.block
         is_rebuilt = (self._slab.requested[block][beginning] == REBUILD).any()
         # Any other function in place of its own step raises an error.
@@ -97,8 +97,8 @@ class EnvBatches:
             self._env_rows.check_always(env_row, time_step, "step")
             self._meters[RESETS] += int(beginning.sum())
             return time_step, beginning.copy()
-        # The whole batch steps: rows that must begin anew move too, and are reset right
-        # after.
+        # The whole batch steps: rows that must begin again move too, and are reset
+        # right after.
         idle = np.flatnonzero(~(stepping | beginning))
         if idle.size:
             first = self._first_row + block.start
@@ -112,7 +112,7 @@ class EnvBatches:
     def _handle_edges(
         self, env_row: EnvRow, time_step: TimeStep, stepping: Array, has_begun: Array
     ) -> None:
-        """Handles beginnings and ends of episodes in rows that have moved.
+        """Handles the beginnings and ends of episodes in rows that have moved.
 
         Under NEXT_STEP, a batch begins its next episodes by itself.
         """

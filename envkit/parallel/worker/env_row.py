@@ -86,7 +86,7 @@ class EnvRow:
 
     @property
     def repeats_last(self) -> bool:
-        """Whether the environment handles the step after a `LAST` itself."""
+        """Whether the environment itself handles the step after a `LAST`."""
         # An object that only has the methods of an environment may lack this attribute.
         return getattr(self.env, "repeats_last", False) is True
 

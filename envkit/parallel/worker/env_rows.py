@@ -86,7 +86,7 @@ class EnvRows:
             slab: The slab.
             worker: The index of the worker in the slab.
             send_objects: Sends the leaves that the slab cannot hold.
-            may_write: Is called before each write; raises if writing is forbidden.
+            may_write: Called before each write; raises if writing is forbidden.
             first_row: The pool's row that is the first of the slab.
         """
         self.host, self.slab = host, slab
@@ -138,7 +138,7 @@ class EnvRows:
         return self.ended[env_row.place : env_row.place + len(env_row.rows)]
 
     def _renew(self, env_row: EnvRow) -> None:
-        """Gives an environment its own step again, with a new environment's checks."""
+        """Restores an environment's own step, and checks it like a new environment."""
         env_row.own_step = self.steps[env_row.place] = self._checking_step(env_row)
         env_row.is_reset_checked = env_row.is_step_checked = (
             self._job.options.validate == "never"
@@ -154,7 +154,7 @@ class EnvRows:
         self._renew(env_row)
 
     def adopt(self, env_row: EnvRow, other: EnvRows) -> None:
-        """Takes over an environment from other rows, as it was."""
+        """Takes over an environment from other rows, in its current state."""
         twin = other.all[env_row.index]
         self.ended_of(env_row)[:] = other.ended_of(twin)
         step = other.steps[twin.place]
@@ -170,7 +170,7 @@ class EnvRows:
             self.direct.doubt(env_row.place)
 
     def adopt_all(self, other: EnvRows) -> None:
-        """Takes over every environment from the previous rows, as it was."""
+        """Takes over every environment from the previous rows, in its current state."""
         for env_row in self.all:
             twin = other.all[env_row.index]
             env_row.options = twin.options
@@ -182,7 +182,7 @@ class EnvRows:
         self.doubted[:] = other.doubted[: len(self.doubted)]
 
     def make_plain(self) -> None:
-        """Makes every row ordinary, with a time step now and in the next step."""
+        """Makes every row ordinary, with a time step now and after the next step."""
         for env_row in self.all:
             if not env_row.is_batch:
                 self.direct.leave(env_row.place)
@@ -209,7 +209,7 @@ class EnvRows:
         return self.steps[row - self._first](action)
 
     def show(self, row: int, slot: int, answer: TimeStep | EpisodeEdge) -> None:
-        """Writes a single environment's answer that is not an ordinary `MID`.
+        """Writes an answer of a single environment that is not an ordinary `MID`.
 
         If possible, its next step is made without a time step.
         """
@@ -259,12 +259,12 @@ class EnvRows:
     # Episodes.
 
     def has_ended(self, row: int) -> bool:
-        """Returns True if a row's next step begins an episode, whatever its action."""
+        """Returns True if a row's next step begins an episode, whatever the action."""
         place = row - self._first
         return bool(self._ended[place]) and not self.of_row[place].continues
 
     def handle_edge(self, row: int, time_step: TimeStep) -> None:
-        """Records the beginning or end of an episode, if a time step is one."""
+        """Records the beginning or end of an episode, if this time step is one."""
         step_type = time_step.step_type
         place = row - self._first
         env_row = self.of_row[place]
@@ -289,7 +289,7 @@ class EnvRows:
             self.schedule(env_row)
 
     def mark_losses(self, env_row: EnvRow, rows: Array | None = None) -> None:
-        """Marks the ends that an environment has made up for what it has lost.
+        """Marks the ends that an environment has made up because it lost something.
 
         Args:
             env_row: The environment.
@@ -313,7 +313,7 @@ class EnvRows:
     def _begin_at_once(
         self, env_row: EnvRow, row: int, last: TimeStep | None = None
     ) -> None:
-        """Begins the next episode in the step that ended the one before.
+        """Begins the next episode in the step that ended the previous one.
 
         Args:
             env_row: The environment.
@@ -354,7 +354,7 @@ class EnvRows:
     def _not_begun(
         self, env_row: EnvRow, row: int, last: TimeStep | None, error: BaseException
     ) -> TimeStep:
-        """Repeats and returns the `LAST`, because the environment failed to reset."""
+        """Repeats and returns the `LAST`, because resetting the environment failed."""
         self.host.let_through(error)
         self.direct.leave(env_row.place)
         if last is None:
@@ -380,7 +380,7 @@ class EnvRows:
     def _begin_directly(
         self, env_row: EnvRow, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | EpisodeEdge | None:
-        """Does the same for a direct row after a `LAST`."""
+        """Does the same as `begin`, for a direct row after a `LAST`."""
         row = self._usual_begin(env_row)
         if row is None or self.eager.is_used:
             return self.begin(env_row, RESET)
@@ -431,7 +431,7 @@ class EnvRows:
             self.direct.enter(place, env_row.env)
 
     def reset(self, env_row: EnvRow) -> TimeStep:
-        """Resets an environment as a whole; returns a `FIRST` that fits."""
+        """Resets an environment as a whole; returns a `FIRST` that fits the specs."""
         self._is_in_reset = True
         if not env_row.is_batch:
             self.direct.leave(env_row.place)
@@ -461,7 +461,7 @@ class EnvRows:
             hand_options(env_row.env, None)
 
     def _has_options(self, env_row: EnvRow) -> bool:
-        """Returns True if options were sent for the requested reset of a row."""
+        """Returns True if a row's requested reset has options."""
         return env_row.options is not None and self._are_meant(env_row.options)
 
     def _are_meant(self, sent: SentOptions) -> bool:
@@ -480,7 +480,7 @@ class EnvRows:
             self.eager.schedule(env_row.place)
 
     def reset_next(self, *, is_hidden: bool) -> None:
-        """Resets the environment that has been due the longest.
+        """Resets the environment that has been due for longest.
 
         Args:
             is_hidden: Whether the caller of the pool does something else meanwhile.
@@ -488,7 +488,7 @@ class EnvRows:
         self._reset_early(self.of_row[next(iter(self.eager.due))], is_hidden)
 
     def settle(self, env_row: EnvRow) -> None:
-        """Resets an environment that is due, before anything else happens to it."""
+        """Resets an environment that is due, before anything else is done to it."""
         if env_row.place in self.eager.due:
             self._reset_early(env_row, is_hidden=False)
 
@@ -519,7 +519,7 @@ class EnvRows:
             self._is_in_reset = False
 
     def _begin_early(self, env_row: EnvRow) -> TimeStep:
-        """Returns the `FIRST` of a row that begins, which may have been reset early.
+        """Returns the `FIRST` of a row that begins, perhaps from an early reset.
 
         It raises the exception of an early reset.
         """
@@ -592,7 +592,7 @@ class EnvRows:
         self.doubted[block] = False
 
     def _checking_step(self, env_row: EnvRow) -> Step:
-        """Returns a step of an environment that checks its result, once or always."""
+        """Returns a step of an environment that checks its results, once or always."""
         step: Step = env_row.env.step
         if self._job.options.validate == "never":
             return step
@@ -647,7 +647,7 @@ class EnvRows:
 
 
 class _Raising:
-    """Raises the exception that kept an environment's next episode from beginning."""
+    """Raises the exception that prevented an environment's next episode."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error

@@ -65,7 +65,7 @@ class EnvironmentHost:
         # The spec to which observations are padded, if they are.
         self._spec: EnvironmentSpec | None = None
         self._seeds = list(job.seeds)
-        # How often each was rebuilt: a rebuilt environment must not repeat its
+        # How many times each was rebuilt: a rebuilt environment must not repeat its
         # predecessor's episodes.
         self._rebuilds = [0] * len(job.constructors)
 
@@ -186,7 +186,7 @@ class EnvironmentHost:
         self._seeds[index], self._rebuilds[index] = seed, rebuilds
 
     def seed_rows(self, index: int, seeds: list[int | None]) -> None:
-        """Seeds the rows of an environment whose seed is not `None`."""
+        """Seeds the rows of an environment that have a seed; `None` means no seed."""
         env = self.envs[index]
         if not env.batched or None not in seeds:
             self.seed(index, seeds if env.batched else seeds[0])
@@ -197,7 +197,7 @@ class EnvironmentHost:
         self._seeds[index] = with_seeds(known, seeds, True)
 
     def keep(self, count: int) -> list[BaseException]:
-        """Closes all but the first environments; returns the exceptions of `close`."""
+        """Closes all but the first environments; returns the exceptions raised."""
         for env in self.built()[count:]:
             self._known.discard(id(env))
         gone = self.envs[count:]
@@ -216,7 +216,7 @@ class EnvironmentHost:
         return errors
 
     def close(self) -> list[BaseException]:
-        """Closes every environment; returns the exceptions of `close`."""
+        """Closes every environment; returns the exceptions raised."""
         errors = self._closed(self.envs)
         self.envs = []
         self._known.clear()
@@ -255,7 +255,7 @@ class EnvironmentHost:
 
 
 def end_fork(forked: Sequence[int]) -> None:
-    """Ends this process, with a message, if an environment has forked it.
+    """Ends this process, with a message, if it is a fork made by an environment.
 
     Args:
         forked: The worker that was forked; empty in the worker itself.
@@ -281,7 +281,7 @@ def run_setup(setup: str | Callable[[], Any] | None) -> None:
 
 
 def with_seeds(before: Any, seeds: list[int | None], is_batch: bool) -> Any:
-    """Returns the seed of an environment after some of its rows got new ones."""
+    """Returns an environment's seed, after some of its rows were seeded again."""
     if not is_batch:
         return before if seeds[0] is None else seeds[0]
     old = before or [None] * len(seeds)
@@ -300,7 +300,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
-    """Returns a line for each different exception of environments' `close`.
+    """Returns one line for each different exception from closing environments.
 
     Example:
         >>> lines_at_close([ValueError("stuck"), ValueError("stuck")])
@@ -316,7 +316,7 @@ def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
 
 
 def log_at_close(logger: logging.Logger, errors: Iterable[BaseException]) -> None:
-    """Logs the exceptions of environments' `close`."""
+    """Logs the exceptions from closing environments."""
     for line in lines_at_close(errors):
         logger.warning("%s", line)
 

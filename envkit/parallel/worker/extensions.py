@@ -1,4 +1,4 @@
-"""Finds the handlers of requests to a whole runner, which a pool's extras send.
+"""Finds the handlers of requests to a whole runner, sent by a pool's extras.
 
 To add one, list its module here, and define `answer(runner, request)` in it. A worker
 loads the module when it first gets such a request.
@@ -19,7 +19,7 @@ _MODULES = {"replay": "envkit.parallel.worker.replay"}
 
 
 def extension(method: str) -> Callable[..., Reply] | None:
-    """Returns the handler of a request to a whole runner; `None` for other requests."""
+    """Returns the handler of a request to a whole runner; `None` for others."""
     name = _MODULES.get(method)
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""`WorkerHost`: the common part of all worker processes, whatever carries their rows.
+"""`WorkerHost`: the common part of all worker processes, whatever their transport.
 
 ```
 carrier                                    WorkerHost
@@ -114,7 +114,7 @@ class WorkerHost:
         os.register_at_fork(after_in_child=leave)
 
     def end_fork(self) -> None:
-        """Ends this process, with a message, if an environment has forked it."""
+        """Ends this process, with a message, if it is a fork made by an environment."""
         end_fork(self._forked)
 
     @contextlib.contextmanager
@@ -162,7 +162,7 @@ class WorkerHost:
         *,
         first_row: int = 0,
     ) -> None:
-        """Runs on the rows of a slab from now on, continuing those of the previous one.
+        """Switches to the rows of a slab, which continue those of the previous one.
 
         Environments that have lost their rows are closed.
 
@@ -220,7 +220,7 @@ class WorkerHost:
             return self._from_here(RemoteFailure.of(error, command="answer"))
 
     def _from_here(self, told: _Told) -> _Told:
-        """Adds the name of this machine to a message."""
+        """Adds this machine's name to a message."""
         return told._replace(host=self._machine) if self._machine else told
 
 

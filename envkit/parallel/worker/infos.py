@@ -57,7 +57,7 @@ class InfoNotes:
         Args:
             slab: The slab for the marks.
             host: The host of the environments.
-            may_write: Is called before each write; raises if writing is forbidden.
+            may_write: Called before each write; raises if writing is forbidden.
             name_of: Names the environment of a row.
         """
         self._host = host
@@ -142,7 +142,7 @@ class InfoNotes:
         return copied_arrays(info if kept_at == number else self._ask(index))
 
     def record_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
-        """Records if there is an info for the `FIRST` after a `LAST`.
+        """Records whether the `FIRST` after a `LAST` has an info.
 
         Args:
             index: The environment.
@@ -153,7 +153,7 @@ class InfoNotes:
             self._slab.mark_infos(rows, BEGUN_INFO, keep=True)
 
     def forget(self, index: int) -> None:
-        """Forgets the infos of an environment that is reset."""
+        """Forgets the infos of an environment that is being reset."""
         self._kept.pop(index, None)
         self._final.pop(index, None)
 
@@ -168,7 +168,7 @@ class InfoNotes:
                 mine[index] = theirs[index]
 
     def answer(self, index: int, row: int) -> Any:
-        """Returns the info of the last returned step.
+        """Returns the info of the time step returned last.
 
         It is not the info of an episode that has begun since, because only the old one
         tells if the end was both a termination and a truncation.
@@ -194,7 +194,7 @@ class InfoNotes:
         return info
 
     def invalidate(self, index: int, block: slice) -> None:
-        """Forgets the info of an environment that may have a new one now.
+        """Forgets the info of an environment that may now have a new one.
 
         Args:
             index: The environment.
@@ -205,7 +205,7 @@ class InfoNotes:
             self._slab.forget_declared(block)
 
     def _ask(self, index: int) -> Any:
-        """Returns an environment's info, or its exception instead."""
+        """Returns an environment's info, or the exception it raised instead."""
         try:
             return self._host.envs[index].get_info()
         except NotImplementedError:
@@ -230,7 +230,7 @@ def _written(write: Callable[..., int], *where: Any, info: Any) -> tuple[int, An
 
 
 def says_more(info: Any, dims: tuple[int, ...] = ()) -> bool:
-    """Returns True if an info has more than the flags of an episode's end.
+    """Returns True if an info contains more than the flags of an episode's end.
 
     Args:
         info: The info.
@@ -288,7 +288,7 @@ class InfoRows:
 
         Args:
             slab: The slab.
-            may_write: Is called before each write; raises if writing is forbidden.
+            may_write: Called before each write; raises if writing is forbidden.
             name: Names the environment of a row.
         """
         self._declared = slab.layout.info

@@ -60,7 +60,7 @@ class _Worker:
         self._block: SharedBlock | None = None
         # The descriptors of messages that are not handled yet.
         self._fds: list[int] = []
-        # The message that ends the service of the present rows.
+        # The message that ends the service of the current rows.
         self._order: Packed | Close | None = None
         # Whether an environment has raised without a ring for its rows so far.
         self._has_failure = False
@@ -110,7 +110,7 @@ class _Worker:
     def _run(
         self, slab: Slab, worker: int, lingers: bool, owed: int
     ) -> tuple[Packed | Close, int]:
-        """Serves until a message comes that is not about rows or environments.
+        """Serves until a message arrives that concerns neither rows nor environments.
 
         Args:
             slab: The slab with the rows.
@@ -201,7 +201,7 @@ class _Worker:
         self._has_failure |= isinstance(message, RowsRaised)
 
     def _answer(self) -> int:
-        """Handles the messages that have arrived; returns how many these were."""
+        """Handles the messages that have arrived; returns their number."""
         count = 0
         # An announced message that is too large to fit at once comes in parts.
         while self._channel.pending or is_readable(self._channel.fileno(), 0):
@@ -218,7 +218,7 @@ class _Worker:
         return count
 
     def _run_with_objects(self) -> int:
-        """Runs the rows whose actions are complete, as `run_pending` does."""
+        """Does the same as `run_pending`, for the rows whose actions are complete."""
         slab, arrived = self._slab, self._objects
         pending = self._runner.pending()
         rows = [

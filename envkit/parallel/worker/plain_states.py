@@ -56,7 +56,7 @@ def read_plain_state(state: bytes) -> Any:
 
 
 def check_plain(value: Any, place: str, *, takes_bytes: bool) -> None:
-    """Raises if plain data would restore a value as something else.
+    """Raises if plain data would restore a value as something different.
 
     Args:
         value: The value.

@@ -47,7 +47,7 @@ def answer(runner: EnvRunner, request: Request) -> Reply:
 
 
 class Stage:
-    """The rows on which one worker's new environments replay lost ones."""
+    """The rows on which a worker's new environments replay the lost ones' moves."""
 
     def __init__(self, runner: EnvRunner) -> None:
         """Takes the runner of the new environments."""
@@ -59,10 +59,10 @@ class Stage:
     def replay(
         self, env_rows: EnvRows, index: int, plan: ReplayPlan
     ) -> Replayed | RemoteFailure:
-        """Brings an environment to where a lost one stood.
+        """Brings an environment to the state of a lost one.
 
         Args:
-            env_rows: The rows where it will go on.
+            env_rows: The rows where it will continue.
             index: The environment.
             plan: The plan.
 

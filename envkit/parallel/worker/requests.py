@@ -1,4 +1,4 @@
-"""`RequestHandler`: answers requests, that is, everything except rows' commands."""
+"""`RequestHandler`: answers requests other than rows' commands."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class RequestHandler:
         raise ValueError(f"The request {method!r} does not exist.")
 
     def _hand_options(self, env_row: EnvRow, options: Any, mask: Array | None) -> None:
-        """Stores options for the next reset, and for no other."""
+        """Stores options for the next reset only."""
         env_row.options = None
         hand_options(env_row.env, options, mask)
         if options is None:
@@ -121,7 +121,7 @@ class RequestHandler:
         env_row.options = SentOptions(env_row.env, row, number, options, mask)
 
     def _saved(self, state: Any, pickles: bool) -> bytes | str:
-        """Returns a state for a checkpoint, or the reason why it cannot be in one."""
+        """Returns a state for a checkpoint, or why a checkpoint cannot hold it."""
         from envkit.parallel.worker.plain_states import plain_state  # few ever save
         from envkit.provenance import PlainDataError
 

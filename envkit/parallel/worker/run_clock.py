@@ -10,7 +10,7 @@ from envkit.parallel.worker.environments import resident_bytes
 
 __all__ = ["RunClock"]
 
-# Nanoseconds between two looks at the memory.
+# Nanoseconds between checks of the memory.
 _POLL_INTERVAL_NS = 1_000_000_000
 
 
@@ -18,7 +18,7 @@ class RunClock:
     """Adds the time a worker runs rows, and the time it waits, to its meters.
 
     Attributes:
-        woken: When the present run began, in nanoseconds.
+        woken: When the current run began, in nanoseconds.
         before: When the previous run ended.
     """
 
@@ -31,7 +31,7 @@ class RunClock:
         self.before = self.woken = time.perf_counter_ns()
 
     def count(self) -> None:
-        """Counts a run just before its end, so whoever sees the end sees the counts."""
+        """Counts a run just before it ends, so whoever sees its end sees the counts."""
         # Hot: once per batch step.
         meters, after = self._meters, time.perf_counter_ns()
         meters[BUSY_NS] += after - self.woken
@@ -40,7 +40,7 @@ class RunClock:
         self.before = after
 
     def count_with_memory(self) -> None:
-        """Does the same, and now and then records the memory of this process."""
+        """Does the same as `count`, and now and then records this process's memory."""
         # Hot: once per request.
         self.count()
         if self.before - self._looked > _POLL_INTERVAL_NS:

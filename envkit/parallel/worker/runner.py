@@ -36,7 +36,7 @@ from envkit.time_step import StepType, TimeStep
 __all__ = ["EnvRunner"]
 
 _MID = StepType.MID
-# Seconds that writing a request may take, and seconds between two looks for its end.
+# Seconds that writing a request may take, and seconds between checks for its end.
 _WRITE_TIMEOUT, _POLL_INTERVAL = 10.0, 1e-5
 _LARGEST = 2**32 - 1
 
@@ -80,7 +80,7 @@ class EnvRunner:
         self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _untold
         self.before_last_mark: Callable[[], None] = _uncounted
         self.after_row: Callable[[], None] | None = None
-        # The row that the present run marks last.
+        # The row that the current run marks last.
         self._last_row = -1
         self.writer: RowWriter
         self.clock: RunClock
@@ -91,7 +91,7 @@ class EnvRunner:
 
     @property
     def env_rows(self) -> EnvRows:
-        """The environments with their rows, once it is bound."""
+        """The environments with their rows, once bound."""
         return self._env_rows
 
     @property
@@ -108,7 +108,7 @@ class EnvRunner:
         return self._host.built()
 
     def has_ended(self, row: int) -> bool:
-        """Returns True if a row's next step begins an episode, whatever its action."""
+        """Returns True if a row's next step begins an episode, whatever the action."""
         return self._env_rows.has_ended(row)
 
     def bind(
@@ -125,7 +125,7 @@ class EnvRunner:
             slab: The slab.
             worker: The index of the worker in the slab.
             send_objects: Sends the leaves that the slab cannot hold.
-            may_write: Is called before each write; raises if writing is forbidden.
+            may_write: Called before each write; raises if writing is forbidden.
             first_row: The pool's row that is the first of the slab.
         """
         self._slab, self._worker = slab, worker
@@ -164,7 +164,7 @@ class EnvRunner:
     ) -> list[BaseException]:
         """Continues on the rows of another slab, which has a copy of the rows.
 
-        The arguments are those of `bind`. Environments without rows there are closed.
+        Takes the same arguments as `bind`. Environments without rows there are closed.
 
         Returns:
             The exceptions of their `close`.
@@ -181,7 +181,7 @@ class EnvRunner:
         return errors
 
     def start_clock(self, *, counts_memory: bool = False) -> RunClock:
-        """Measures from now on how long it runs rows, and how long its carrier waits.
+        """Starts measuring how long it runs rows, and how long its owner waits.
 
         Args:
             counts_memory: Whether to record the memory of this process too. A pool on
@@ -262,7 +262,7 @@ class EnvRunner:
                 self.after_row()
 
     def reset_next(self, *, is_hidden: bool = True) -> None:
-        """Resets the environment that has been due the longest.
+        """Resets the environment that has been due for longest.
 
         Args:
             is_hidden: Whether the caller of the pool does something else meanwhile.
@@ -272,7 +272,7 @@ class EnvRunner:
     # Rows of single environments.
 
     def _run_lockstep(self, number: int) -> None:
-        """Steps all environments, each of which has answered the previous request."""
+        """Steps all environments, all of which have answered the previous request."""
         # Hot: each line in the loop runs once per environment and step.
         slot = slot_of(number)
         plain = self._plain_views[slot]
@@ -331,7 +331,7 @@ class EnvRunner:
             answered[row] = number
 
     def _run_directly(self, number: int) -> None:
-        """Does the same, without time steps in the rows that support it."""
+        """Does the same as `_run_lockstep`, without time steps where rows allow it."""
         # Hot: each line in the loop runs once per environment and step.
         direct, first, slot = self._direct, self._first, slot_of(number)
         env_rows, actions = self._env_rows, direct.actions()
@@ -416,7 +416,7 @@ class EnvRunner:
     def _run_batch(
         self, env_row: EnvRow, rows: Sequence[int], number: int | None = None
     ) -> None:
-        """Runs rows of a batch; if all step, all answer with `number`."""
+        """Runs rows of a batch; if all of them step, all answer with `number`."""
         try:
             if number is not None:
                 self._batches.step_together(env_row, slot_of(number))
@@ -475,4 +475,4 @@ def _uncounted() -> None:
 
 
 def _untold(rows: Sequence[int], failure: RemoteFailure) -> None:
-    """Drops a failure; the rows are still marked."""
+    """Drops a failure; its rows are still marked."""

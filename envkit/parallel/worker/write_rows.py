@@ -28,7 +28,7 @@ ObjectSink = Callable[[int, int, dict[int, Any]], None]
 
 
 class MisfitError(Exception):
-    """An answer does not fit its spec; the `SpecError` that says so is the cause."""
+    """An answer does not fit its spec; the `SpecError` is the cause."""
 
 
 class PlainViews(NamedTuple):
@@ -43,7 +43,7 @@ class PlainViews(NamedTuple):
 
 
 class RowWriter:
-    """Writes time steps into rows; raises if a value would change on the way.
+    """Writes time steps into rows; raises if that would change a value.
 
     Shapes are always checked: nothing is broadcast into a row. So are dtypes: floats
     may lose precision, and everything else must keep its value. `check` checks bounds.
@@ -68,7 +68,7 @@ class RowWriter:
             slab: The slab.
             send_objects: Sends the leaves that shared memory cannot hold; `None` if
                 both sides share the same arrays.
-            may_write: Is called before each write; raises if writing is forbidden.
+            may_write: Called before each write; raises if writing is forbidden.
             name_of: Names the environment of a row.
             first_row: The pool's row that is the first of the slab.
         """
@@ -224,7 +224,7 @@ class RowWriter:
             ]
             self._store(row, slot, time_step, values)
         except (TypeError, ValueError):
-            # For example, text in the place of a number.
+            # For example, text in place of a number.
             self.check(range(row, row + 1), time_step)
             raise
 
@@ -283,7 +283,7 @@ class RowWriter:
                 self._send_objects(block.start + index, slot, objects)
 
     def _to_lend(self, leaves: Sequence[Array]) -> dict[int, Array]:
-        """Returns the leaves that may stay where they are, by number."""
+        """Returns the leaves that need no copy, by number."""
         pairs = zip(leaves, self._structure.leaves, strict=True)
         return {
             index: leaf
@@ -292,7 +292,7 @@ class RowWriter:
         }
 
     def write_lent(self) -> None:
-        """Writes the leaves that were lent."""
+        """Writes the leaves that were not copied."""
         slot = slot_of(int(self._slab.numbers[0]))
         for index, leaf in self.lent.items():
             self._slab.write_leaf(index, slot, leaf)
@@ -369,7 +369,7 @@ _UNFIT = (_ShapeError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 def _harmless_for(dtype: Any) -> set[Any]:
-    """Returns the dtypes whose every value may be written to a dtype."""
+    """Returns the dtypes whose values can all be written to a dtype unchanged."""
     numbers = [np.dtype(code) for code in np.typecodes["AllInteger"] + "?efdgFDG"]
     harmless = {other for other in numbers if np.can_cast(other, dtype, "safe")}
     if dtype.kind in "fc":

@@ -61,7 +61,7 @@ def _now(recording: Rollout) -> Rollout:
 
 
 class _Span(NamedTuple):
-    """Describes a writeable array, and the first and last address of its memory."""
+    """A writeable array, and the first and last address of its memory."""
 
     low: int
     high: int
@@ -82,7 +82,7 @@ def separate_arrays(trial: Trial) -> None:
 
 
 def _overlaps(recording: Rollout) -> Iterator[list[_Span]]:
-    """Yields pairs of arrays that share memory, each in the order of calls."""
+    """Yields pairs of arrays that share memory, in the order of calls."""
     active: list[_Span] = []
     for span in sorted(_spans(recording), key=lambda span: (span.low, span.call)):
         active = [other for other in active if other.high > span.low][-_NEIGHBOURS:]
@@ -209,7 +209,7 @@ def scribble(value: NestedArray) -> None:
 
 
 def unchanged_actions(trial: Trial) -> None:
-    """Actions are left as they were given."""
+    """Actions keep the values they were given with."""
     usual = trial.actor()
     given: list[Snapshot] = []
 

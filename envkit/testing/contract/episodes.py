@@ -198,7 +198,7 @@ def grammar(trial: Trial) -> None:
 
 
 def _check_stayed(main: Rollout, index: int, stayed: Array) -> None:
-    """Raises if rows have moved in a call in which only others begin an episode."""
+    """Raises if rows moved in a call in which only other rows begin an episode."""
     for row in np.flatnonzero(stayed).tolist():
         expect_same(
             row_of(main.copies[index - 1], row),
@@ -248,13 +248,13 @@ def step_after_last(trial: Trial) -> None:
 
 
 def _always_last(main: Rollout) -> bool:
-    """Returns True if every step was answered with `LAST`."""
+    """Returns True if every step returned `LAST`."""
     types = [main.step_types(index) for index in range(1, len(main))]
     return all(np.all(one == _LAST) for one in types)
 
 
 def _expect_no_first(trial: Trial) -> None:
-    """Raises if a `FIRST` follows a `LAST` although the environment says none does."""
+    """Raises if a `FIRST` follows a `LAST` although the environment rules that out."""
     main = trial.main
     for index in range(1, len(main)):
         now, before = main.step_types(index), main.step_types(index - 1)
@@ -317,8 +317,8 @@ def reset_after_last(trial: Trial) -> None:
 def long_game(trial: Trial) -> None:
     """Step types, dtypes, shapes and bounds hold for as long as `steps` says.
 
-    The recording of the other checks ends after a few episodes. This game goes on, and
-    keeps nothing.
+    The recording of the other checks ends after a few episodes. This game continues,
+    and keeps nothing.
     """
     if len(trial.main) > trial.steps:
         return  # the other checks have checked as many steps, more closely
@@ -524,7 +524,7 @@ def ignored_action(trial: Trial) -> None:
 
 
 def _other_after_last(trial: Trial) -> Actor:
-    """Returns the usual policy, with other actions where they should not count."""
+    """Returns the usual policy, with different actions where they should not count."""
     usual, other = trial.actor(), trial.actor(1)
 
     def act(time_step: Any, env: Any) -> NestedArray:

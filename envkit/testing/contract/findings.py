@@ -128,7 +128,7 @@ class Check(NamedTuple):
 
 
 class Examination(Protocol):
-    """Holds everything that checks share; `run_checks` passes it to each of them."""
+    """Holds what all checks share; `run_checks` passes it to each of them."""
 
     @property
     def name(self) -> str:

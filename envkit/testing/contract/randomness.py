@@ -1,4 +1,4 @@
-"""Promises about randomness: it comes from the seed alone."""
+"""Promises about randomness: it depends only on the seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _seed(env: Any, seed: Seed) -> None:
 
 
 class _GlobalGenerators:
-    """Watches the random generators that a whole program shares."""
+    """Watches the random generators that the whole program shares."""
 
     def __init__(self) -> None:
         self._before = self._states()
@@ -71,9 +71,9 @@ class _GlobalGenerators:
 
 
 def global_random(trial: Trial) -> None:
-    """Global random generators are left alone."""
+    """Global random generators are not touched."""
     env = trial.make()
-    # Seeding a generator with the same number once more would not move it.
+    # Seeding a generator with the same number again would not move it.
     _scramble()
     watch = _GlobalGenerators()
     trial.seed_if_possible(env)
@@ -113,7 +113,7 @@ def _scramble() -> None:
 
 
 def independence(trial: Trial) -> None:
-    """Environments of one process leave each other alone."""
+    """Environments in one process do not affect each other."""
     trial.need_company()
     trial.need_repeatable()
     other = trial.new()

@@ -77,7 +77,7 @@ def _copy(leaf: Any) -> Array:
 
 
 def first_difference(expected: Snapshot, got: Snapshot) -> SnapshotDifference | None:
-    """Returns where two snapshots differ in any bit, with equal NaNs; else `None`."""
+    """Returns the first difference between two snapshots in any bit; NaNs are equal."""
     for ours, theirs in itertools.zip_longest(expected, got):
         if ours is None or theirs is None or ours[0] != theirs[0]:
             path = (ours or theirs)[0]
@@ -177,7 +177,7 @@ class Rollout:
         return tuple(zip(structure.paths, map(_copy, leaves), strict=True))
 
     def equals(self, other: Rollout) -> bool:
-        """Returns True if another recording has the same time steps, bit by bit."""
+        """Returns True if another recording has the same time steps, bit for bit."""
         pairs = zip(self.copies, other.copies, strict=True)
         return all(first_difference(*pair) is None for pair in pairs)
 
@@ -288,7 +288,7 @@ def expect_same_stream(
 def _expect_same_actions(
     expected: Rollout, got: Rollout, last: int, labels: tuple[str, str]
 ) -> None:
-    """Raises `Broken` if a user's function has chosen other actions up to a call."""
+    """Raises `Broken` if a user's function chose different actions before a call."""
     pairs = list(zip(expected.actions, got.actions, strict=True))[: last + 1]
     for index, (ours, theirs) in enumerate(pairs):
         difference = first_difference(ours, theirs)

@@ -1,4 +1,4 @@
-"""Promises about batches: rows are reset alone, and wrong actions move none of them."""
+"""Promises about batches: rows reset on their own, and wrong actions move none."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _HOLD_FIX = (
     "where they are."
 )
 
-# How many steps are compared after a disturbance: they reveal an internal reset, and
-# more of them would let chance in.
+# How many steps to compare after a disturbance: enough to reveal an internal reset;
+# with more of them, chance could interfere.
 _NEXT_STEPS = 3
 
 
 def masked_reset(trial: Trial) -> None:
-    """reset(mask) begins episodes in the masked rows alone."""
+    """reset(mask) begins episodes only in the masked rows."""
     env, masks = _batch_and_masks(trial)
     for mask in masks:
         before = snapshot(env.current_time_step())
@@ -123,7 +123,7 @@ def _check_goes_on(trial: Trial, env: Any) -> None:
 
 
 def other_rows(trial: Trial) -> None:
-    """reset(mask) leaves what the other rows do next as it was.
+    """reset(mask) does not change what the other rows do next.
 
     Rows are compared only while their steps do not depend on random numbers: in a batch
     with one generator, resetting a row may advance it for all of them.
@@ -229,7 +229,7 @@ def _wrong_actions(rows: int) -> Iterator[_Wrong]:
 
 
 def wrong_action(trial: Trial) -> None:
-    """An action of a wrong shape is refused, and nothing moves.
+    """An action of the wrong shape is refused, and nothing moves.
 
     It checks only batches, where NumPy's broadcasting may hide a learner's mistake; a
     single environment may raise anywhere on such an action.

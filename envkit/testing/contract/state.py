@@ -73,7 +73,7 @@ def _expect_future(
 
 
 def _under_way(trial: Trial) -> Any:
-    """Returns an environment in mid-episode, in all rows of a batch if that happens."""
+    """Returns an environment in mid-episode; in a batch, all rows if possible."""
     main, env = trial.main, trial.new()
     middles = [main.step_types(index) == StepType.MID for index in range(len(main))]
     for enough in (np.all, np.any):
@@ -189,7 +189,7 @@ def state_pickle(trial: Trial) -> None:
 
 
 def state_in_new_environment(trial: Trial) -> None:
-    """Another environment can go on from a state."""
+    """Another environment can continue from a state."""
     env = _under_way(trial)
     token = _copied(_get_state(env))
     expected = _future(trial, env)
@@ -206,7 +206,7 @@ def state_in_new_environment(trial: Trial) -> None:
 
 
 def state_garbage(trial: Trial) -> None:
-    """set_state() refuses other values than tokens, and nothing moves."""
+    """set_state() refuses anything but tokens, and nothing moves."""
     env = _under_way(trial)
     token = _copied(_get_state(env))
     expected = _future(trial, env)

@@ -37,8 +37,7 @@ Actor: TypeAlias = Callable[[TimeStep, Any], NestedArray]
 # steps: enough to show the second autoreset.
 _EPISODES = 3
 _FEWEST_STEPS = 30
-# The most steps over which two environments are compared, and the usual number if no
-# episode ends.
+# The maximum number of steps to compare, and the usual number if no episode ends.
 _LONGEST_COMPARISON = 200
 _ENDLESS_COMPARISON = 60
 # How many actions are drawn at once.
@@ -152,7 +151,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name of the environment's class; the constructor's if that raises."""
+        """The name of the environment's class, or of the constructor if that raises."""
         try:
             env = self.make()
         except FAULTS:
@@ -162,7 +161,7 @@ class Trial:
 
     @functools.cached_property
     def order(self) -> AutoReset:
-        """The autoreset order; one applies even if no `FIRST` follows a `LAST`."""
+        """The autoreset order, even if no `FIRST` ever follows a `LAST`."""
         return self._order_of(self.make())
 
     @staticmethod
@@ -244,7 +243,7 @@ class Trial:
 
     @property
     def has_policy(self) -> bool:
-        """True if the user's function chooses the actions."""
+        """True if a function of the user chooses the actions."""
         return self._action_fn is not None
 
     @property
@@ -279,7 +278,7 @@ class Trial:
             yield Move("step()", action, result)
 
     def begin_rows(self, env: Any, ended: Array) -> Any:
-        """Returns the current time step once rows that have ended have begun anew."""
+        """Returns the current time step, after ended rows have begun again."""
         if AutoReset.kept_by(env) is AutoReset.DISABLED:
             return env.reset(ended)
         return env.current_time_step()
@@ -309,7 +308,7 @@ class Trial:
 
         Args:
             env: The environment to play.
-            steps: The number of steps; by default that of `reference`.
+            steps: The number of steps; by default `reference`'s.
             actor: The policy; by default the usual one.
             begin: Whether to reset first.
             after: Called with each move, once its result was copied.
@@ -406,7 +405,7 @@ class Trial:
         return False
 
     def need_end(self) -> None:
-        """Skips the check if `main` has no end of an episode with a step after it."""
+        """Skips the check unless an episode of `main` ends with a step after it."""
         if not np.any(self.ends[:-1]):
             raise self._no_end()
 
@@ -445,7 +444,7 @@ def is_time_step(value: Any) -> bool:
 def _sampled(
     spec: NestedSpec, rng: np.random.Generator, dims: tuple[int, ...]
 ) -> Iterator[NestedArray]:
-    """Yields actions without end; draws many at once, which costs as much as one."""
+    """Yields actions without end; draws many at once for the cost of one."""
     structure = nest.Structure(spec)
     while True:
         leaves = structure.flatten(sample_spec_nest(spec, rng, (_BLOCK, *dims)))

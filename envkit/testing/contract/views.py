@@ -219,7 +219,7 @@ def _info_nest(env: Any) -> Any:
 
 
 def info_stream(trial: Trial) -> None:
-    """get_info() changes nothing, nor does writing into an info."""
+    """get_info() changes nothing; neither does writing into an info."""
     expect_unmoved(trial, _get_info, "get_info()")
     env = trial.new()
     expect_undamaged(
