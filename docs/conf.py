@@ -190,13 +190,28 @@ def _literal(fenced: re.Match[str]) -> str:
 
 
 def _table(table: re.Match[str]) -> str:
-    head, _, *body = (line.strip().strip("|") for line in table[0].splitlines())
+    """Turns a Markdown table into a list table.
+
+    A row whose first cell is empty continues the cells of the row above.
+    """
+    head, _, *body = (_cells(line) for line in table[0].splitlines())
+    rows = [head]
+    for row in body:
+        if row[0]:
+            rows.append(row)
+        else:
+            pairs = zip(rows[-1], row, strict=True)
+            rows[-1] = [f"{above} {cell}".strip() for above, cell in pairs]
     items = [
-        f"  {' ' if column else '*'} - {cell.strip()}"
-        for line in (head, *body)
-        for column, cell in enumerate(line.split("|"))
+        f"  {' ' if column else '*'} - {cell}"
+        for row in rows
+        for column, cell in enumerate(row)
     ]
     return "\n".join([".. list-table::", "  :header-rows: 1", "", *items, ""])
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
 def _linked(code: re.Match[str]) -> str:

@@ -34,7 +34,7 @@ Info = dict[str, Any]
 
 
 class PeekReward:
-    """Stands for an action that only looks, leaving rewards and ends for a later step.
+    """An action that only looks; rewards and ends wait for a later step.
 
     It is Universe's class of this name. Pass the class itself instead of an action to
     `universe_view`, or among the events of an action.
@@ -64,9 +64,10 @@ def universe_view(
         env: An `AsyncEnvironment`, whose rows reset independently; any batch; or a
             single environment, which becomes one row.
         wait: Whether `reset` and `step` wait for episodes to begin, like Universe's
-            `BlockingReset`, so that no observation is `None`. Other rows stand still
+            `BlockingReset`, so that no observation is `None`. Other rows pause
             meanwhile.
-        fps: The most steps per second, like Universe's `Throttle`; `None` for no limit.
+        fps: The maximum number of steps per second, like Universe's `Throttle`; `None`
+            for no limit.
         now: The clock: seconds since 1970.
         sleep: A function that waits for a number of seconds.
 
@@ -104,7 +105,7 @@ class UniverseView:
 
     The rows of an `AsyncEnvironment` reset independently. A batch that moves together,
     or a single environment, is reset in a thread of the view. Until the reset finishes,
-    the other rows stand still, with the same observation, reward 0 and
+    the other rows pause, with the same observation, reward 0 and
     `mask.masked.action`.
 
     Universe did not distinguish termination from truncation. Here `info["n"][i]` has
@@ -132,7 +133,7 @@ class UniverseView:
         Args:
             env: The environment.
             wait: Whether to wait for episodes to begin.
-            fps: The most steps per second; `None` for no limit.
+            fps: The maximum number of steps per second; `None` for no limit.
             now: The clock: seconds since 1970.
             sleep: A function that waits for a number of seconds.
         """
@@ -215,7 +216,7 @@ class UniverseView:
     def step(
         self, action_n: Sequence[Any]
     ) -> tuple[list[Any], list[float], list[bool], Info]:
-        """Hands in an action for each row, and returns the results as lists.
+        """Passes in an action for each row, and returns the results as lists.
 
         Returns:
             Observations, rewards, whether episodes have ended, and diagnostics: lists
@@ -275,7 +276,7 @@ class UniverseView:
         left.append(result)
         if not peek:
             first = left.pop(0)
-            # Of the finished episodes in between, nothing was seen.
+            # Nobody saw the episodes that finished in between.
             del left[:-1]
             return first
         status = {key: result.info.get(key) for key in _STATUS}
@@ -318,7 +319,7 @@ class UniverseView:
             self._asked_for[row] = False
 
     def _pace(self, infos: list[Info]) -> float:
-        """Waits until the next step is due, and returns for how many seconds.
+        """Waits until the next step is due; returns how many seconds that took.
 
         Episodes that begin meanwhile appear in this step.
         """
@@ -499,7 +500,7 @@ class BlockingReset:
     def step(
         self, action_n: Sequence[Any]
     ) -> tuple[list[Any], list[float], list[bool], Info]:
-        """Hands in an action for each row, and returns the results as lists.
+        """Passes in an action for each row, and returns the results as lists.
 
         If an episode has ended, the reward is the last one of that episode, and the
         observation the first one of the next.
@@ -514,8 +515,8 @@ class RowSpace:
     | attribute     | where                                                          |
     |---------------|----------------------------------------------------------------|
     | `spec`        | always: the specs of envkit                                    |
-    | `shape`,      | always; `None` where there are several arrays                  |
-    | `dtype`       |                                                                |
+    | `shape`       | always; `None` if there are several arrays                     |
+    | `dtype`       | the same                                                       |
     | `n`, `start`  | one number of a range: the first, and how many there are       |
     | `low`, `high` | one array of numbers                                           |
     | `spaces`      | several arrays: a dictionary or tuple of spaces; `space["key"]`|
@@ -541,7 +542,7 @@ class RowSpace:
         return f"RowSpace({self.spec!r})"
 
     def seed(self, seed: int | None = None) -> None:
-        """Makes later draws of `sample` depend on a seed alone."""
+        """Makes later draws of `sample` depend only on a seed."""
         self._rng = np.random.default_rng(seed)
 
     def sample(self) -> Any:
@@ -652,7 +653,7 @@ def _besides_peeking(action: Any) -> Any:
 
 
 def _fits(value: Any, spec: ArraySpec) -> bool:
-    """True if a value fits a spec, in any size of its kind of number."""
+    """True if a value fits a spec, whatever the size of its dtype."""
     array = np.asarray(value)
     if spec.dtype.kind in "iufb" and not np.can_cast(
         array.dtype, spec.dtype, "same_kind"
@@ -664,7 +665,7 @@ def _fits(value: Any, spec: ArraySpec) -> bool:
 
 
 def _rows_of(env: Any, waits: bool) -> OwnPace | InBackground:
-    """Returns an environment's rows, which begin while others go on."""
+    """Returns an environment's rows, each of which begins while others continue."""
     if isinstance(env, AsyncEnvironment):
         return OwnPace(env)
     if isinstance(env, type) or not hasattr(env, "time_step_spec"):

@@ -129,13 +129,14 @@ class BrowserGymWrapper(ForeignEnvironment):
 
     | `observations`                                     | spec                        |
     |----------------------------------------------------|-----------------------------|
-    | `"goal"`, `"url"`, `"focused_element_bid"`,        | an object: a string of any  |
-    | `"last_action"`, `"last_action_error"`             | length; with `lengths`, text|
+    | `"goal"`, `"url"`, `"last_action"`                 | an object: a string of any  |
+    |                                                    | length; with `lengths`, text|
+    | `"focused_element_bid"`, `"last_action_error"`     | the same                    |
     | `"axtree"`: the accessibility tree as text         | the same                    |
     | `"dom"`: the visible HTML                          | the same                    |
     | `"screenshot"`                                     | uint8, (height, width, 3)   |
-    | `"axtree_object"`, `"dom_object"`, `"goal_object"`,| BrowserGym's own objects    |
-    | `"chat_messages"` and other keys of BrowserGym     |                             |
+    | `"axtree_object"`, `"dom_object"`, `"goal_object"` | BrowserGym's own objects    |
+    | `"chat_messages"` and other keys of BrowserGym     | the same                    |
 
     `"axtree"` gives each element's number in brackets, and `"dom"` the same numbers.
     An action is a string, such as `"click('13')"`. The end of a task, successful or
