@@ -53,6 +53,7 @@ AT_A_TIME := --dist=loadfile --no-loadscope-reorder --numprocesses
 # of envkit, or at all that users write, loads TensorFlow, too.
 LOADING := architecture coming_from docs exported_names forgotten_imports typing_tests
 LARGE_TESTS := tests/tf tests/torch tests/jax tests/adapters $(LOADING:%=tests/test_%.py)
+LARGE_TESTS += tests/lost/test_tensorflow.py tests/lost/test_torch.py
 LARGE := $(LARGE_TESTS) envkit docs README.md
 SMALL := tests $(LARGE_TESTS:%=--ignore=%)
 
@@ -82,7 +83,7 @@ test-all: $(VENV)/.test-all
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
 test-sb3: $(VENV)/.test-sb3
-	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py
+	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py tests/lost/test_sb3.py
 
 # Nor is the one version of Gymnasium that RLlib asks for.
 test-rllib: $(VENV)/.test-rllib
@@ -90,7 +91,7 @@ test-rllib: $(VENV)/.test-rllib
 
 # Nor what OpenEnv's package asks for: gradio, openai and many others.
 test-openenv: $(VENV)/.test-openenv
-	@"$(RUN)" -m pytest tests/remote/openenv_checks.py
+	@"$(RUN)" -m pytest tests/remote/openenv_checks.py tests/lost/test_openenv.py
 
 # Nor what the trainer verifiers asks for, which needs Python 3.11: with an older one they
 # are skipped. For each reply of a model it starts a program, so they take minutes.

@@ -1,10 +1,17 @@
-"""Every test here checks that nothing is left behind."""
+"""Every test here checks that no process and no shared memory is left behind."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from tests.lost.leftovers import expect_nothing_since
+from tests.residue import Residue
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_behind(nothing_left_behind: None) -> None:
-    """Looks when the other fixtures of the test are done."""
+def _no_process_left() -> Iterator[None]:
+    before = Residue.now()
+    yield
+    expect_nothing_since(before)

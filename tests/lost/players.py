@@ -10,9 +10,16 @@ from envkit import AutoReset, RestartPolicy, StepType
 from tests.lost.ledger import Ledger
 from tests.lost.numbered import RAISING
 
-__all__ = ["ENDLESS", "FAULTS", "play"]
+__all__ = ["ENDLESS", "FAULTS", "OPTIONS", "play"]
 
 ENDLESS = RestartPolicy(max_restarts=10**6, within=None, backoff=0.0)
+# Of pools.
+OPTIONS: dict[str, Any] = {
+    "num_workers": 2,
+    "start_method": "forkserver",
+    "step_timeout": 1.0,
+    "on_worker_failure": ENDLESS,
+}
 # Kills, and now and then a worker that hangs until it is given up.
 FAULTS: dict[str, Any] = {
     "seed": 1,

@@ -16,15 +16,8 @@ from envkit.testing import chaos
 from envkit.wrappers import TimeLimit
 from tests.lost.ledger import Ledger, episodes_to_play
 from tests.lost.numbered import RAISING, NumberedEnv
-from tests.lost.players import ENDLESS, FAULTS, play
+from tests.lost.players import ENDLESS, FAULTS, OPTIONS, play
 from tests.remote.serving import served
-
-OPTIONS = {
-    "num_workers": 2,
-    "start_method": "forkserver",
-    "step_timeout": 1.0,
-    "on_worker_failure": ENDLESS,
-}
 
 
 def pool_of(kind=ParallelPyEnvironment, **options):
