@@ -8,16 +8,18 @@ import json
 
 import pytest
 
-from envkit import AutoReset, ParallelPyEnvironment, RestartPolicy
+from envkit import AutoReset, RestartPolicy
 from envkit.cli.main import main
 from envkit.recording import Record, Recording, Replay
 from envkit.testing import CountingEnv, CrashingEnv
+from tests.parallel.streams import pool_of
 
 
 def recorded(path, order="next_step", how="exit"):
     """Records a pool whose first row fails in its third step, again and again."""
-    pool = ParallelPyEnvironment(
+    pool = pool_of(
         [functools.partial(CrashingEnv, 3, how), functools.partial(CountingEnv, 4)],
+        "process",
         num_workers=2,
         on_worker_failure=RestartPolicy(max_restarts=99, backoff=0),
         autoreset=order,
@@ -90,7 +92,7 @@ def test_a_replay_is_repaired_where_its_recording_was(tmp_path):
 def test_a_pool_of_replays_passes_their_losses_on(tmp_path):
     recorded(tmp_path / "r")
     makers = [functools.partial(Replay, tmp_path / "r", row=row) for row in (1, 0)]
-    with ParallelPyEnvironment(makers, num_workers=1) as env:
+    with pool_of(makers, "process", num_workers=1) as env:
         env.reset()
         for _ in range(3):
             env.step([0, 0])
