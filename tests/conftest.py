@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import re
 import signal
 import sys
@@ -24,7 +25,7 @@ from envkit.play.window import prepare_sdl
 from envkit.realtime import RealTimeEnvironment
 from envkit.recording.writer import Writer
 from envkit.types import RandomSource
-from tests import own_process, residue
+from tests import own_process, residue, worker_imports
 from tests.waiting import PATIENCE
 
 # Machines that are busy with other things are slow at times, and no test is about
@@ -68,6 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail what needs a library that is not installed, instead of skipping it",
     )
+    parser.addoption(
+        "--worker-imports",
+        action="store_true",
+        help="name the tests whose workers import pytest, which takes them long",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,6 +84,19 @@ def pytest_configure(config: pytest.Config) -> None:
     prepare_sdl(None)
     if residue.ON_LINUX:
         residue.this_run()
+    # Not in workers of xdist, which inherit it.
+    if config.getoption("--worker-imports") and worker_imports.FOUND not in os.environ:
+        worker_imports.watch(Path(tempfile.mkdtemp(prefix="worker-imports-")))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Names the tests whose workers import pytest, if asked to."""
+    if config.getoption("--worker-imports"):
+        terminalreporter.section("workers that import pytest")
+        for line in worker_imports.found():
+            terminalreporter.line(line)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
