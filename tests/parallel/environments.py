@@ -26,6 +26,9 @@ from envkit import (
 from envkit.testing.envs import CountingEnv, TracingEnv
 from tests.waiting import PATIENCE
 
+MEGABYTE = 2**20
+KEPT: list[bytearray] = []
+
 
 class Walk(PyEnvironment):
     """Goes a random way of random length, to either kind of end."""
@@ -676,3 +679,18 @@ class WritesActions(CountingEnv):
         with open(self._path, "a", encoding="ascii") as file:
             file.write(f"{int(action)}\n")
         return super()._step(action)
+
+
+class Hoarding(CountingEnv):
+    """Keeps 24 megabytes more in its process with each episode."""
+
+    def _reset(self) -> Any:
+        KEPT.append(bytearray(b"1" * (24 * MEGABYTE)))
+        return super()._reset()
+
+
+class Speechless(Hoarding):
+    """Cannot save its state."""
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError

@@ -45,6 +45,7 @@ from tests.parallel.trouble import (
     plan,
     raises,
     signalled,
+    start_helper,
 )
 from tests.waiting import PATIENCE, is_running, until
 
@@ -255,11 +256,6 @@ def test_output_appended_to_standard_error_is_not_overwritten():
         with pytest.raises(WorkerCrashed) as caught:
             env.step([0])
     assert caught.value.stderr_tail == "first\nsecond\nthird"
-
-
-def start_helper():
-    helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    return helper.pid, os.getppid()
 
 
 def kill_with_children(pid):

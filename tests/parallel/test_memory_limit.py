@@ -15,27 +15,10 @@ from envkit.distributed.command_launcher import CommandLauncher
 from envkit.distributed.links import LinkedBackend
 from envkit.parallel import AsyncParallelPyEnvironment
 from envkit.testing.envs import CountingEnv
+from tests.parallel.environments import MEGABYTE, Hoarding, Speechless
 from tests.parallel.streams import is_grammatical
 
-MEGABYTE = 2**20
 SHORT = functools.partial(CountingEnv, steps_per_episode=1)
-
-KEPT: list[bytearray] = []
-
-
-class Hoarding(CountingEnv):
-    """Keeps 24 megabytes more in its process with each episode."""
-
-    def _reset(self) -> Any:
-        KEPT.append(bytearray(b"1" * (24 * MEGABYTE)))
-        return super()._reset()
-
-
-class Speechless(Hoarding):
-    """Cannot save its state."""
-
-    def _get_state(self) -> Any:
-        raise NotImplementedError
 
 
 def hoarding(kind: type, *lengths: int, **how: Any) -> ParallelPyEnvironment:

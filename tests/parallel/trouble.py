@@ -282,3 +282,8 @@ def fail_within():
         pool.reset()
         plan(pool, 0, "step", ENDS["SIGKILL"][0])
         pool.step(numbers(1))
+
+
+def start_helper():
+    helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    return helper.pid, os.getppid()

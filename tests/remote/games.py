@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +29,8 @@ from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.testing.envs import CountingEnv
 from tests.waiting import PATIENCE
 
+# What no terminal and no log may be shown.
+EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202etext\nsecond line"
 # Set by a test that lets `Stuck` go on.
 GO_ON = threading.Event()
 # Set when `Stuck` is in a step.
@@ -332,3 +337,81 @@ class Fragile(Walk):
             os.kill(os.getpid(), signal.SIGKILL)
         push = np.full(2, action, np.float32)
         return super()._step({"push": push, "jump": False})
+
+
+class Evil(CountingEnv):
+    """Raises an error that would take over a terminal."""
+
+    def _step(self, action: Any) -> Any:
+        raise ValueError(EVIL)
+
+
+class Locked(CountingEnv):
+    """Has a secret, and says so in all its errors."""
+
+    def __init__(
+        self, secret: str = "", pin: int = 0, most: int = 3, level: int = 0
+    ) -> None:
+        if level < 0:
+            raise ValueError(f"level must be at least 0, with {secret!r} and {pin}")
+        super().__init__(steps_per_episode=most)
+        self.secret, self.pin = secret, pin
+
+    def _step(self, action: Any) -> Any:
+        if action == 1:
+            raise RuntimeError(f"{self.secret} and {self.pin} do not open the door")
+        return super()._step(action)
+
+
+class SlowToClose(CountingEnv):
+    """Takes as long to close as a file exists."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+
+    def close(self) -> None:
+        open(f"{self._file}.closing", "w").close()
+        while os.path.exists(self._file):
+            time.sleep(0.01)
+        super().close()
+
+
+class Spy(CountingEnv):
+    """Writes what its process has inherited."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        listening = []
+        for fd in range(3, 64):
+            with contextlib.suppress(OSError):
+                sock = socket.socket(fileno=os.dup(fd))
+                with sock:
+                    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        listening.append(sock.getsockname()[1])
+        variables = [name for name in os.environ if name.startswith("LISTEN_")]
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump({"variables": variables, "listening": listening}, out)
+
+
+class Objects(PyEnvironment):
+    """Observes objects in one of two leaves."""
+
+    def observation_spec(self) -> Any:
+        number = ArraySpec((), np.float32)
+        return {"number": number, "thing": ObjectSpec()}
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 1)
+
+    def _reset(self) -> Any:
+        raise NotImplementedError
+
+    _step = _reset
+
+
+def in_virtual_time() -> Any:
+    """Makes an environment that goes on while the agent thinks."""
+    from envkit.realtime import RealTimeEnvironment  # no other game needs it
+
+    return RealTimeEnvironment(CountingEnv, hz=60, host="virtual")

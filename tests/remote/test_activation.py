@@ -118,7 +118,7 @@ def test_several_protocols_take_sockets_by_name():
 
 
 def test_sessions_inherit_neither_the_sockets_nor_the_variables(tmp_path):
-    target = f"spy={__name__}:Spy"
+    target = "spy=tests.remote.games:Spy"
     file = tmp_path / "seen"
     with activated(target, f"--arg=file={file}", "--no-token") as process:
         address = process.stdout.readline().split()[-1]
@@ -128,25 +128,6 @@ def test_sessions_inherit_neither_the_sockets_nor_the_variables(tmp_path):
         seen = json.loads(file.read_text())
         assert [] == seen["variables"]
         assert port not in seen["listening"]
-
-
-class Spy:
-    """Makes an environment that writes what its process has inherited."""
-
-    def __new__(cls, file):
-        import envkit
-
-        listening = []
-        for fd in range(3, 64):
-            with contextlib.suppress(OSError):
-                sock = socket.socket(fileno=os.dup(fd))
-                with sock:
-                    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        listening.append(sock.getsockname()[1])
-        variables = [name for name in os.environ if name.startswith("LISTEN_")]
-        with open(file, "w", encoding="utf-8") as out:
-            json.dump({"variables": variables, "listening": listening}, out)
-        return envkit.testing.CountingEnv()
 
 
 def test_sockets_of_another_process_are_left_alone():

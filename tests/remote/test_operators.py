@@ -739,24 +739,6 @@ def test_the_port_for_all_services_counts_sessions_and_refuses_web_pages():
         assert 404 == get(place, "/")[0]
 
 
-class SlowToClose:
-    """Makes an environment whose end takes as long as a file exists."""
-
-    def __new__(cls, file):
-        import time
-
-        import envkit
-
-        class Slow(envkit.testing.CountingEnv):
-            def close(self):
-                open(f"{file}.closing", "w").close()
-                while os.path.exists(file):
-                    time.sleep(0.01)
-                super().close()
-
-        return Slow()
-
-
 def is_refused_by_the_system(address):
     try:
         socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
@@ -768,7 +750,7 @@ def is_refused_by_the_system(address):
 def test_healthz_of_a_stopping_server_is_503(tmp_path):
     file = tmp_path / "open"
     file.touch()
-    target = f"slow={__name__}:SlowToClose"
+    target = "slow=tests.remote.games:SlowToClose"
     with command(target, f"--arg=file={file}", "--no-token", "--health=0") as made:
         process, lines = made
         address = lines.readline().split()[-1]

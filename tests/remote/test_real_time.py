@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from envkit import AsyncParallelPyEnvironment, connect
-from envkit.realtime import RealTimeEnvironment
-from envkit.testing import CountingEnv
 from tests.remote.serving import served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
 
 
-def counting():
-    return RealTimeEnvironment(CountingEnv, hz=60, host="virtual")
-
-
-TARGET = "counting=tests.remote.test_real_time:counting"
+TARGET = "counting=tests.remote.games:in_virtual_time"
 
 
 def test_a_served_real_time_environment_reports_its_lag():

@@ -22,6 +22,7 @@ from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
 from envkit.remote.client_connection import Peer, ServerAddress, dial
 from envkit.remote.protocol import MAGIC, RefusedError, frame_of
+from tests.remote.games import EVIL
 from tests.remote.serving import served
 from tests.waiting import PATIENCE, until
 
@@ -195,9 +196,6 @@ def refusing(reason):
             thread.join(PATIENCE)
 
 
-EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202etext\nsecond line"
-
-
 def is_harmless(text):
     return not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
 
@@ -212,14 +210,9 @@ def test_no_escape_sequence_of_a_refusal_reaches_the_terminal():
     assert is_harmless(str(refused.value))
 
 
-class Evil(envkit.testing.CountingEnv):
-    def _step(self, action):
-        raise ValueError(EVIL)
-
-
 def test_no_escape_sequence_of_an_environment_elsewhere_reaches_the_terminal():
     with (
-        served(f"evil={__name__}:Evil") as server,
+        served("evil=tests.remote.games:Evil") as server,
         connect(f"{server.address}/evil", on_worker_failure="raise") as env,
     ):
         env.reset()
@@ -265,22 +258,7 @@ def test_no_escape_sequence_of_a_vnc_server_reaches_the_terminal():
 # What clients are told, and what they may give.
 
 
-class Locked(envkit.testing.CountingEnv):
-    """Has a secret, and says so in all its errors."""
-
-    def __init__(self, secret="", pin=0, most=3, level=0):
-        if level < 0:
-            raise ValueError(f"level must be at least 0, with {secret!r} and {pin}")
-        super().__init__(steps_per_episode=most)
-        self.secret, self.pin = secret, pin
-
-    def _step(self, action):
-        if action == 1:
-            raise RuntimeError(f"{self.secret} and {self.pin} do not open the door")
-        return super()._step(action)
-
-
-LOCKED = f"locked={__name__}:Locked"
+LOCKED = "locked=tests.remote.games:Locked"
 SET = {"secret": "hush-hush", "pin": 271828}
 
 

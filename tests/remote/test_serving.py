@@ -25,7 +25,6 @@ from envkit.provenance import VersionWarning
 from envkit.remote import observe, servers
 from envkit.remote.client_connection import LaunchError
 from envkit.remote.protocol import MAGIC
-from envkit.specs import ObjectSpec
 from tests.parallel.streams import is_grammatical
 from tests.remote.serving import Between, certificate_in, served
 from tests.waiting import PATIENCE, is_running, until
@@ -226,24 +225,8 @@ def test_only_calls_that_the_server_allows_are_possible():
         assert env.call("observation_spec")
 
 
-class Objects(envkit.PyEnvironment):
-    """Observes objects in one of two leaves."""
-
-    def observation_spec(self):
-        number = envkit.ArraySpec((), np.float32)
-        return {"number": number, "thing": ObjectSpec()}
-
-    def action_spec(self):
-        return envkit.BoundedArraySpec((), np.int64, 0, 1)
-
-    def _reset(self):
-        raise NotImplementedError
-
-    _step = _reset
-
-
 def test_object_leaves_are_refused_with_their_path():
-    with served("objects=tests.remote.test_serving:Objects") as server:
+    with served("objects=tests.remote.games:Objects") as server:
         with pytest.raises(ConstructorError) as caught:
             connect(f"{server.address}/objects")
         assert "The time step at observation['thing'] has the dtype object" in str(
