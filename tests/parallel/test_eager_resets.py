@@ -28,7 +28,14 @@ from envkit.testing.envs import CountingEnv
 from tests.parallel import streams
 from tests.parallel.environments import Reusing, Walk
 from tests.parallel.fake_backend import Die, FakeBackend
-from tests.parallel.programs import MAKERS, MOVES, ROWS, Program, constructors
+from tests.parallel.programs import (
+    MAKERS,
+    MOVES,
+    ROWS,
+    Program,
+    constructors,
+    moves_named,
+)
 from tests.parallel.streams import differences, pool_of, row_of
 from tests.waiting import until
 
@@ -75,14 +82,14 @@ def test_streams_do_not_depend_on_the_learners_speed(kind, moves, order, paces):
 
 
 # Not those after which a reset that has been made differs from one that is made then.
-_PLAIN = ("step", "some", "reset", "seeded", "seed", "back", "alone", "order")
+_PLAIN = moves_named(
+    "step", "some", "reset", "seeded", "seed", "back", "alone", "order"
+)
 
 
 @hypothesis.settings(deadline=None, max_examples=40)
 @hypothesis.given(
-    moves=st.lists(
-        MOVES.filter(lambda move: move[0] in _PLAIN), min_size=12, max_size=24
-    ),
+    moves=st.lists(_PLAIN, min_size=12, max_size=24),
     order=ORDERS,
     paces=PACES,
 )

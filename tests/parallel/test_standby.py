@@ -33,7 +33,13 @@ from envkit.wrappers.standby import standby_seed
 from tests.parallel import streams
 from tests.parallel.environments import Walk
 from tests.parallel.fake_backend import Die, FakeBackend
-from tests.parallel.programs import MAKERS, MOVES, Program, constructors
+from tests.parallel.programs import (
+    MAKERS,
+    MOVES,
+    Program,
+    constructors,
+    moves_named,
+)
 from tests.parallel.standby_environments import (
     Alone,
     Distant,
@@ -230,9 +236,7 @@ def test_standby_environments_change_nothing_for_programs(kind, moves, order):
 @hypothesis.settings(deadline=None, max_examples=12)
 @hypothesis.given(
     moves=st.lists(
-        MOVES.filter(lambda move: move[0] in ("step", "some", "reset", "back")),
-        min_size=6,
-        max_size=24,
+        moves_named("step", "some", "reset", "back"), min_size=6, max_size=24
     ),
     deaths=st.dictionaries(st.integers(0, 24), st.integers(0, 1), max_size=3),
 )
