@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from envkit.adapters.ple.suite import PLEWrapper
     from envkit.adapters.pysc2.wrapper import PySC2Wrapper
     from envkit.adapters.rllib import to_rllib
-    from envkit.adapters.sb3 import to_sb3
+    from envkit.adapters.sb3 import DropLostSteps, to_sb3
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
     from envkit.adapters.to_dm_env import PyToDMWrapper
     from envkit.adapters.urnai import from_urnai, to_urnai
@@ -90,6 +90,7 @@ _HOMES = {
     "DmEnvRpcError": "envkit.remote.dm_env_rpc_client",
     "DmEnvRpcWrapper": "envkit.remote.dm_env_rpc_client",
     "DmEnvWrapper": "envkit.adapters.dm_env",
+    "DropLostSteps": "envkit.adapters.sb3",
     "EnvAdapter": "envkit.adapters.adapter",
     "EnvPoolWrapper": "envkit.adapters.envpool.wrapper",
     "FunctionalEnvironment": "envkit.adapters.jax.functional",
@@ -181,6 +182,7 @@ __all__ = [
     "DmEnvRpcError",
     "DmEnvRpcWrapper",
     "DmEnvWrapper",
+    "DropLostSteps",
     "EnvAdapter",
     "EnvPoolWrapper",
     "FunctionalEnvironment",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ from envkit.adapters.gymnasium.rows import (
 from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.adapters.gymnasium.to_gymnasium import check_scalars, metadata_of
 from envkit.adapters.gymnasium.to_gymnasium_vector import ResetMode
-from envkit.adapters.losses import loss_info
+from envkit.adapters.losses import loss_in, loss_info
 from envkit.adapters.values import map_specs
 from envkit.base_wrapper import rows_in_wrapper
 from envkit.batched_py_environment import BatchedPyEnvironment
@@ -35,7 +36,7 @@ from envkit.specs.arrays import ArraySpec
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["PyToSB3", "to_sb3"]
+__all__ = ["DropLostSteps", "PyToSB3", "to_sb3"]
 
 _LAST = int(StepType.LAST)
 
@@ -318,6 +319,111 @@ class PyToSB3(LateBase):
     def close(self) -> None:
         """Closes the environments."""
         self._env.close()
+
+
+# The buffers in which a step's place in its episode no longer matters.
+_BUFFERS = ("RolloutBuffer", "DictRolloutBuffer", "ReplayBuffer", "DictReplayBuffer")
+
+
+class DropLostSteps(LateBase):
+    """Keeps Stable-Baselines3 from learning from steps that no environment has made.
+
+    It is a callback. Stable-Baselines3 stores a step of every row and cannot leave one
+    out, not even the end that stands for a lost environment. Before training, this
+    callback overwrites each such step with the step before it, which then counts twice.
+    Returns and advantages of the steps before are those of an episode truncated there.
+    Lost episodes are left out of the logged means of returns and lengths.
+
+    Example:
+        >>> from stable_baselines3 import PPO  # doctest: +SKIP
+        >>> model = PPO("MlpPolicy", to_sb3(pool))  # doctest: +SKIP
+        >>> model.learn(50_000, callback=DropLostSteps())  # doctest: +SKIP
+    """
+
+    # The base class's attributes.
+    model: Any
+    locals: dict[str, Any]
+
+    @classmethod
+    def _load_base(cls) -> type:
+        require("stable_baselines3", needed_by="DropLostSteps", extra="sb3")
+        from stable_baselines3.common.callbacks import (  # type: ignore[import-not-found]  # not in the test extra
+            BaseCallback,
+        )
+
+        return BaseCallback  # type: ignore[no-any-return]  # a class
+
+    def __init__(self) -> None:
+        """Makes the callback."""
+        super().__init__()
+        # The places in the buffer, and the rows, of the steps to overwrite.
+        self._lost: list[tuple[int, int]] = []
+
+    @property
+    def _buffer(self) -> Any:
+        """The buffer of the algorithm, of either kind."""
+        on_policy = getattr(self.model, "rollout_buffer", None)
+        return self.model.replay_buffer if on_policy is None else on_policy
+
+    def _init_callback(self) -> None:
+        buffer = self._buffer
+        name = type(buffer).__name__
+        if getattr(buffer, "optimize_memory_usage", False):
+            name = f"{name} with optimize_memory_usage=True"
+        if name not in _BUFFERS:
+            raise ValueError(
+                f"DropLostSteps was given an algorithm with a {name}, in which steps "
+                "depend on their neighbours, so none can be replaced. It supports "
+                f"{', '.join(_BUFFERS)}."
+            )
+
+    def _on_step(self) -> bool:
+        # Hot: called once per batch step.
+        infos = self.locals["infos"]
+        for row, info in enumerate(infos):
+            if loss_in(info) is not None:
+                self._lost.append((self._buffer.pos, row))
+                info.pop("episode", None)
+                if "values" in self.locals:
+                    # The episode was cut before this step, so its advantage is 0.
+                    info["TimeLimit.truncated"] = False
+                    self.locals["rewards"][row] = float(self.locals["values"][row])
+        return True
+
+    def _on_rollout_end(self) -> None:
+        lost, self._lost = self._lost, []
+        buffer = self._buffer
+        for place, row in lost:
+            source = _real_step(buffer.size(), buffer.n_envs, place, row, lost)
+            for column in _columns(buffer):
+                column[place, row] = column[source]
+
+
+def _columns(buffer: Any) -> list[Any]:
+    """Returns the arrays of a buffer, which have an element for each place and row."""
+    dims = buffer.buffer_size, buffer.n_envs
+    values = vars(buffer).values()
+    nested = (value.values() for value in values if isinstance(value, dict))
+    return [
+        column
+        for column in (*values, *itertools.chain(*nested))
+        if isinstance(column, np.ndarray) and column.shape[:2] == dims
+    ]
+
+
+def _real_step(
+    places: int, rows: int, place: int, row: int, lost: list[tuple[int, int]]
+) -> tuple[int, int]:
+    """Returns the latest real step before a lost one, of the same row if it has one.
+
+    If all steps are lost, it returns the lost one.
+    """
+    for other in range(row, row + rows):
+        for back in range(1, places):
+            step = (place - back) % places, other % rows
+            if step not in lost:
+                return step
+    return place, row
 
 
 def _check_specs(env: PyEnvironment) -> None:

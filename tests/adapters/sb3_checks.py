@@ -15,14 +15,19 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment, RestartPolicy
 from envkit.adapters import GymnasiumWrapper, PyToGymnasium
 from envkit.adapters.gymnasium.vector import (
     GymnasiumVectorWrapper,
 )
-from envkit.adapters.sb3 import to_sb3
+from envkit.adapters.sb3 import DropLostSteps, to_sb3
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
-from envkit.wrappers import RecordEpisodeStatistics, TimeLimit
+from envkit.losses import Loss
+from envkit.wrappers import (
+    PyEnvironmentBaseWrapper,
+    RecordEpisodeStatistics,
+    TimeLimit,
+)
 from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk
 
 ROWS = 3
@@ -354,4 +359,219 @@ def test_set_attr_sets_attributes_of_chosen_rows_in_workers():
     envs = to_sb3(ParallelPyEnvironment([Walk] * ROWS, num_workers=2))
     envs.set_attr("level", 5, indices=[0, 2])
     assert [5, 1, 5] == envs.get_attr("level")
+    envs.close()
+
+
+# Lost environments.
+
+
+class Fragile(PyEnvironmentBaseWrapper):
+    """Fails in its fifth step, long before an episode of CartPole ends."""
+
+    def __init__(self):
+        super().__init__(CartPole())
+        self._steps = 0
+
+    def _step(self, action):
+        self._steps += 1
+        if self._steps == 5:
+            raise RuntimeError("this environment is lost")
+        return super()._step(action)
+
+
+def fragile(**options):
+    """Makes a `VecEnv` whose row 0 loses every episode."""
+    policy = RestartPolicy(max_restarts=1000, backoff=0)
+    pool = ParallelPyEnvironment(
+        [Fragile, CartPole], backend="inline", on_worker_failure=policy
+    )
+    return to_sb3(pool, **options)
+
+
+def ppo(envs, **options):
+    from stable_baselines3 import PPO
+
+    sizes = {"n_steps": 32, "batch_size": 16, "n_epochs": 1, "gamma": 0.9}
+    return PPO("MlpPolicy", envs, seed=1, device="cpu", **{**sizes, **options})
+
+
+def watching():
+    """Makes a callback that keeps the infos of lost rows, and looks at each rollout."""
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Watching(BaseCallback):
+        def __init__(self):
+            super().__init__()
+            self.lost, self.rollouts = [], []
+
+        def _on_rollout_start(self):
+            self.lost = []
+
+        def _on_step(self):
+            found = self.locals
+            buffer = found.get("rollout_buffer", found.get("replay_buffer"))
+            self.lost += [
+                (buffer.pos, row, info)
+                for row, info in enumerate(found["infos"])
+                if info.get("repaired")
+            ]
+            return True
+
+        def _on_rollout_end(self):
+            if "rollout_buffer" not in self.locals:
+                return
+            buffer, policy = self.model.rollout_buffer, self.model.policy
+            ends = [
+                float(
+                    policy.predict_values(
+                        policy.obs_to_tensor(info["terminal_observation"])[0]
+                    ).detach()[0]
+                )
+                for _, _, info in self.lost
+            ]
+            kept = {
+                name: getattr(buffer, name).copy()
+                for name in (
+                    "observations",
+                    "actions",
+                    "rewards",
+                    "values",
+                    "advantages",
+                    "returns",
+                )
+            }
+            self.rollouts.append(([one[:2] for one in self.lost], ends, kept))
+
+    return Watching()
+
+
+@pytest.mark.parametrize("infos", ["all", "final", "none"])
+def test_the_info_of_a_lost_row_says_so(infos):
+    envs = fragile(infos=infos)
+    before, ends = envs.reset(), []
+    for step in range(12):
+        after, rewards, dones, found = envs.step(np.ones(2, int))
+        assert found[1].keys().isdisjoint(["repaired", "loss"])
+        if dones[0]:
+            ends.append(step)
+            assert found[0]["repaired"] is True
+            assert isinstance(found[0]["loss"], Loss)
+            assert found[0]["TimeLimit.truncated"] is True
+            assert rewards[0] == 0
+            np.testing.assert_array_equal(before[0], found[0]["terminal_observation"])
+        before = after
+    assert ends == [4, 9]
+    envs.close()
+
+
+def test_ppo_bootstraps_the_end_of_a_lost_episode():
+    envs, callback = fragile(), watching()
+    ppo(envs).learn(96, callback=callback)
+    envs.close()
+    compared = 0
+    for lost, ends, kept in callback.rollouts:
+        for (place, row), value in zip(lost, ends, strict=True):
+            assert row == 0
+            assert kept["rewards"][place, row] == pytest.approx(0.9 * value, abs=1e-6)
+            compared += 1
+    assert compared > 5
+
+
+def test_ppo_does_not_learn_from_a_dropped_step():
+    envs, callback = fragile(), watching()
+    ppo(envs).learn(96, callback=[DropLostSteps(), callback])
+    envs.close()
+    compared = 0
+    for lost, _, kept in callback.rollouts:
+        for place, row in lost:
+            if place:
+                for column in kept.values():
+                    np.testing.assert_array_equal(
+                        column[place, row], column[place - 1, row]
+                    )
+                compared += 1
+    assert compared > 5
+
+
+def test_advantages_before_a_dropped_step_are_those_of_a_truncation():
+    envs, callback = fragile(), watching()
+    marks = []
+    drop = DropLostSteps()
+    drop_of = drop._on_rollout_end
+    # The values of the lost steps, before they are overwritten.
+    drop._on_rollout_end = lambda: (
+        marks.append(drop.model.rollout_buffer.values.copy()),
+        drop_of(),
+    )
+    ppo(envs).learn(96, callback=[drop, callback])
+    envs.close()
+    compared = 0
+    for values, (lost, _, kept) in zip(marks, callback.rollouts, strict=True):
+        for place, row in lost:
+            if place:
+                # One step before the cut: r + gamma * V(s') - V(s).
+                reward, value = (
+                    kept[name][place - 1, row] for name in ("rewards", "values")
+                )
+                expected = reward + 0.9 * values[place, row] - value
+                assert kept["advantages"][place - 1, row] == pytest.approx(
+                    expected, abs=1e-5
+                )
+                compared += 1
+    assert compared > 5
+
+
+def episodes_of(callback):
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    envs = VecMonitor(fragile())
+    model = ppo(envs)
+    model.learn(256, callback=callback)
+    envs.close()
+    return [episode["l"] for episode in model.ep_info_buffer]
+
+
+def test_vec_monitor_counts_lost_episodes_unless_they_are_dropped():
+    assert 5 in episodes_of(None)
+    lengths = episodes_of(DropLostSteps())
+    assert lengths
+    assert 5 not in lengths
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_replay_buffer_keeps_no_dropped_step(drops):
+    from stable_baselines3 import DQN
+
+    envs = fragile()
+    model = DQN(
+        "MlpPolicy",
+        envs,
+        seed=1,
+        device="cpu",
+        buffer_size=64,
+        learning_starts=16,
+        batch_size=8,
+        train_freq=4,
+    )
+    model.learn(300, callback=DropLostSteps() if drops else None)
+    envs.close()
+    buffer = model.replay_buffer
+    is_same = buffer.observations == buffer.next_observations
+    assert drops != bool(is_same.all(axis=-1).any())
+
+
+def test_buffers_whose_steps_depend_on_each_other_are_refused():
+    from stable_baselines3 import DQN
+
+    envs = fragile()
+    options = {"optimize_memory_usage": True}
+    model = DQN(
+        "MlpPolicy",
+        envs,
+        buffer_size=64,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
+        **options,
+    )
+    with pytest.raises(ValueError, match="optimize_memory_usage=True"):
+        model.learn(8, callback=DropLostSteps())
     envs.close()
