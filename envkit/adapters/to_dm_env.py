@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import numpy as np
 from envkit import nest
 from envkit.adapters.dm_env import spec_to_dm_env
 from envkit.adapters.foreign import LateBase, forwarded, require
+from envkit.adapters.losses import MOST_KEPT
 from envkit.adapters.values import Leaf, Repacker, bounded_leaf, integer_leaf
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.extend import counted, describe
+from envkit.losses import Loss
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.special import ObjectSpec
@@ -40,6 +43,9 @@ class PyToDMWrapper(LateBase):
     A new wrapper begins an episode with its first call, whatever the environment's
     current time step, and with the first call after a `LAST`. Public attributes that
     the wrapper lacks are taken from the environment.
+
+    A `LAST` made up for a lost environment has discount 1, as a truncation has;
+    `repaired` is true then.
 
     dm_env has no batches, so each row becomes its own environment. While it steps, the
     other rows are held, so the batch must support that (`holds_rows`); each call is a
@@ -156,6 +162,19 @@ class PyToDMWrapper(LateBase):
             return self._as_dm_env(self._moves.reset())
         return self._as_dm_env(self._moves.step(self._to_action(action)))
 
+    @property
+    def repaired(self) -> bool:
+        """Whether the last time step is a `LAST` made up for a lost environment."""
+        return bool(self._moves.repaired)
+
+    def current_losses(self) -> dict[int, Loss]:
+        """Returns the loss behind `repaired`, if it is set; its row is 0."""
+        return self._moves.current_losses()
+
+    def losses(self) -> list[Loss]:
+        """Returns the losses since the last call, the oldest first; their row is 0."""
+        return self._moves.losses()
+
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment for the next reset; seed a batch as a whole."""
         self._refuse_row("seed")
@@ -211,9 +230,11 @@ class _Batch:
     Attributes:
         waiting: Rows that have begun an episode and not returned its first step yet.
         open: The rows in use.
+        losses: The losses that the rows have not been asked for yet.
     """
 
     def __init__(self) -> None:
+        self.losses: dict[int, deque[Loss]] = {}
         self.waiting: set[int] = set()
         # Rows refer to the batch; strong references here would keep it alive forever.
         self.open: weakref.WeakSet[_Row] = weakref.WeakSet()
@@ -262,6 +283,21 @@ class _Row:
             columns.append(column)
         batch = self._action.unflatten(columns)
         return self._own(self._env.step_rows(batch, self._mask))
+
+    @property
+    def repaired(self) -> Any:
+        return self._env.repaired[self._row]
+
+    def current_losses(self) -> dict[int, Loss]:
+        loss = self._env.current_losses().get(self._row)
+        return {} if loss is None else {0: loss._replace(row=0)}
+
+    def losses(self) -> list[Loss]:
+        kept = self._batch.losses
+        for loss in self._env.losses():
+            own = kept.setdefault(loss.row, deque(maxlen=MOST_KEPT))
+            own.append(loss._replace(row=0))
+        return list(kept.pop(self._row, ()))
 
     def close(self) -> None:
         self._batch.open.discard(self)

@@ -34,11 +34,13 @@ from envkit.adapters.gymnasium.spaces import (
     neutral_value,
     spec_from_gym_space,
 )
+from envkit.adapters.losses import LossesInInfos, loss_in, without_loss
 from envkit.adapters.pettingzoo.layouts import AxisLayout, Layout
 from envkit.adapters.reset_arguments import ResetArguments
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.errors import SpecError, SpecMismatchError
 from envkit.extend import Result, describe, listed
+from envkit.losses import Loss
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedArray, NestedSpec
 
@@ -344,7 +346,7 @@ def _inside(layer: Any) -> Any:
     return held.get("env", held.get("aec_env", innermost))
 
 
-class GameEnvironment(ResetArguments, ForeignEnvironment):
+class GameEnvironment(LossesInInfos, ResetArguments, ForeignEnvironment):
     """Is the base class of both PettingZoo adapters.
 
     A subclass implements `_of_kind`, `_begin` and `_move`. `_layouts` maps the values
@@ -454,7 +456,9 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
         game reports legal actions, each agent's info has the `action_mask`. Before the
         first reset there are none.
         """
-        infos = kept_infos(self._info)
+        infos = {
+            agent: without_loss(info) for agent, info in kept_infos(self._info).items()
+        }
         if self._declares and self._current_time_step is not None:
             for agent, mask in zip(self._agents, self._masks(), strict=True):
                 info = as_info(infos.get(agent))
@@ -545,6 +549,10 @@ class GameEnvironment(ResetArguments, ForeignEnvironment):
 
     def _keep_end(self, info: Any, terminated: bool, truncated: bool) -> None:
         self._info = info  # the agents' infos have the flags
+        self._record_loss()
+
+    def _loss(self) -> Loss | None:
+        return next(filter(None, map(loss_in, self._info.values())), None)
 
     def _welcome(self, present: Sequence[Any]) -> None:
         """Begins an episode with some agents, which have no observation yet."""

@@ -19,8 +19,10 @@ from envkit.adapters.foreign import (
 from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.adapters.gymnasium.to_gymnasium import metadata_of, render_mode_of
+from envkit.adapters.losses import loss_info
 from envkit.adapters.pettingzoo.agents import AgentParts, AgentView
 from envkit.errors import CallOrderError
+from envkit.extend import may_lose
 from envkit.time_step import TimeStep
 
 __all__ = ["PyToPettingZoo", "to_pettingzoo"]
@@ -75,6 +77,8 @@ class PyToPettingZoo(LateBase):
     | it ends with discount 0              | terminated                                |
     | it ends with a discount above 0      | truncated                                 |
     | `get_info`, by agent or for all      | the infos; flags in them take precedence  |
+    | `LAST` for a lost environment        | all are truncated, and their infos have   |
+    |                                      | `repaired` and the `Loss` as `loss`       |
 
     After the end of an episode, `step` returns empty dictionaries, as PettingZoo's
     games do. Public attributes of the environment that are not part of every
@@ -118,6 +122,7 @@ class PyToPettingZoo(LateBase):
         self.action_spaces = self._spaces(self._view.action_specs)
         self._compile()
         self._has_info = True
+        self._may_lose = may_lose(env)
         self._has_begun = False
 
     def _spaces(self, specs: Sequence[Any]) -> dict[Any, Any]:
@@ -201,6 +206,10 @@ class PyToPettingZoo(LateBase):
         for agent in shown:
             terminations.setdefault(agent, False)
             truncations.setdefault(agent, False)
+        if self._may_lose and not self.agents and self._env.repaired:
+            (loss,) = self._env.current_losses().values()
+            for agent in shown:
+                infos[agent].update(loss_info(loss))
         rewards = {agent: self._reward(agent, parts) for agent in shown}
         observations = self._observations(parts, shown, infos)
         return observations, rewards, terminations, truncations, infos
