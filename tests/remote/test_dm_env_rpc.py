@@ -682,6 +682,19 @@ def test_a_closing_server_truncates_the_episode_and_the_client_reconnects():
         env.close()
 
 
+def test_the_next_client_gets_no_environment_whose_restarts_are_used_up(
+    trouble, tmp_path
+):
+    target, arguments = "tests.remote.games:Drawing", {"folder": str(tmp_path)}
+    with serving(target, arguments=arguments, num_workers=1) as server:
+        with DmEnvRpcWrapper(server.address) as env:
+            trouble("reset", times=4)
+            with pytest.raises(DmEnvRpcError, match="was killed by SIGKILL"):
+                env.reset(seed=5)
+        with DmEnvRpcWrapper(server.address) as env:
+            assert env.reset(seed=6).is_first()
+
+
 def test_a_server_killed_in_a_session_truncates_the_episode():
     with serving_in_a_process("CartPole") as server:
         env = DmEnvRpcWrapper(server.address, connect_timeout=waiting.PATIENCE)
