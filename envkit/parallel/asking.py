@@ -41,17 +41,38 @@ def ask(
     method: str,
     envs: Sequence[int] | None,
     values: Sequence[Any] | None = None,
+    *,
+    again: bool = False,
 ) -> list[Any]:
-    """Asks all or some environments a question, and raises their exceptions."""
+    """Asks all or some environments a question, and raises their exceptions.
+
+    Args:
+        facade: The pool.
+        method: The question.
+        envs: The environments; `None` for all.
+        values: What each is asked.
+        again: Whether all are asked again if one of their workers is lost and replaced.
+    """
     everyone = range(len(facade._pool.rows_of_env))
     envs = everyone if envs is None else envs
     values = [None] * len(envs) if values is None else values
     if not envs:
         return []
     with facade._marking_raised():
-        results: list[Any] = facade._pool.ask(method, envs, values)
+        results = _answers(facade._pool, method, envs, values, again)
     facade._pool.raise_failures(envs, results)
     return results
+
+
+def _answers(
+    pool: Pool, method: str, envs: Sequence[int], values: Sequence[Any], again: bool
+) -> list[Any]:
+    while True:
+        try:
+            return pool.ask(method, envs, values)
+        except WorkerError:
+            if not (again and pool.is_replacing()):
+                raise
 
 
 def ask_everyone(
@@ -77,7 +98,7 @@ def seed_rows(facade: Any, seeds: list[int | None]) -> None:
     envs = [
         env for env, own in enumerate(by_env) if any(seed is not None for seed in own)
     ]
-    ask(facade, "seed_rows", envs, [by_env[env] for env in envs])
+    ask(facade, "seed_rows", envs, [by_env[env] for env in envs], again=True)
 
 
 def among_all(facade: Any, values: Sequence[Any], rows: Array) -> list[Any]:
@@ -100,7 +121,7 @@ def send_options(facade: Any, options: Any, rows: Array | None) -> None:
             asked[env] = (own, mask) if is_batch else (own[0], None)
     envs = list(asked)
     try:
-        ask(facade, "reset", envs, list(asked.values()))
+        ask(facade, "reset", envs, list(asked.values()), again=True)
     except Exception:
         # Take back the options that other environments got: their next reset must not
         # use them.

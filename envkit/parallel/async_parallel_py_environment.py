@@ -241,8 +241,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         if not lost.size:
             return False
         self._pool.rows.set_returned(lost)
-        while not given.give(lost):
-            pass
+        given.give(lost)
         self._given.put_back(given, lost)
         self._pool.submit(lost, RESET)
         return True

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit.errors import WorkerError
 from envkit.parallel import asking
 from envkit.types import Array
 
@@ -76,12 +75,8 @@ class GivenResets:
         lost = pool.rows.losses.take_resets(self._seeds.keys() | self._options.keys())
         return np.array(sorted(lost.difference(pool.errors)), np.intp)
 
-    def give(self, rows: Array) -> bool:
-        """Gives the new environments of these rows the same seeds and options again.
-
-        Returns:
-            Whether they have got it: not if one of them was lost meanwhile.
-        """
+    def give(self, rows: Array) -> None:
+        """Gives the new environments of these rows the same seeds and options again."""
         facade = self._facade
         chosen = range(facade._rows)
         seeds, options = (
@@ -90,16 +85,10 @@ class GivenResets:
         )
         mask = np.zeros(facade._rows, bool)
         mask[rows] = True
-        try:
-            if self._options:
-                asking.send_options(facade, options, mask)
-            if self._seeds:
-                asking.seed_rows(facade, seeds)
-        except WorkerError:
-            if not facade._pool.is_replacing():
-                raise
-            return False
-        return True
+        if self._options:
+            asking.send_options(facade, options, mask)
+        if self._seeds:
+            asking.seed_rows(facade, seeds)
 
 
 def _given(values: Sequence[Any]) -> dict[int, Any]:

@@ -451,8 +451,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         """
         given = self._given.take(rows)
         while (lost := given.lost()).size:
-            while not given.give(lost):
-                pass
+            given.give(lost)
             self._pool.submit(lost, RESET)
             wait(lost)
 

@@ -316,7 +316,7 @@ class PoolEnvironment:
             for env, rows in enumerate(pool.rows_of_env)
         ]
         record_seed(self, seed)
-        results = asking.ask(self, "seed", None, by_env)
+        results = asking.ask(self, "seed", None, by_env, again=True)
         self._given.seed(seeds)
         return results
 

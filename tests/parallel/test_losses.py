@@ -334,6 +334,24 @@ def test_one_environment_that_is_lost_in_a_reset_begins_the_episode_of_its_seed(
         assert first.observation == first_of(5, 10)
 
 
+@pytest.mark.parametrize("make", [forked, forked_async])
+def test_seeds_and_options_wait_for_a_worker_that_is_replaced(make, tmp_path):
+    maker = functools.partial(DrawingEnv, tmp_path, "exit")
+    with make([maker] * 2, num_workers=2, on_worker_failure=POLICY) as env:
+
+        def begin():
+            if make is forked:
+                return env.reset(seed=[5, 6], options={"add": 10}).observation.tolist()
+            env.reset_async(seed=[5, 6], options={"add": 10})
+            batch = env.recv()
+            firsts = dict(zip(batch.env_ids, batch.time_step.observation, strict=True))
+            return [firsts[0], firsts[1]]
+
+        for _ in range(2):
+            assert begin() == [first_of(5, 10), first_of(6, 10)]
+            kill_worker(env)
+
+
 def test_a_reset_that_always_fails_raises_when_the_restarts_are_used_up(tmp_path):
     for number in range(100):
         (tmp_path / str(number)).touch()
