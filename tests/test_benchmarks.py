@@ -28,6 +28,7 @@ SCRIPTS = {
     "tf_environment": (["--sizes", "2", "--compiled=8"], 3),
     "wrappers": (["--rows=4"], 39),
     "adapters": (["--rows=4"], 14),
+    "losses": (["--num-envs=4"], 2),
     "native_vectors": (["--rows=4"], 3),
     "protocols": ([], 5),
     "recovery": (["--num-envs=4"], 2),

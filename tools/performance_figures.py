@@ -50,7 +50,12 @@ _CHAPTERS = {
         "stragglers",
         "resets",
     ],
-    "Starting, importing, recovering": ["startup", "import_cost", "recovery"],
+    "Starting, importing, recovering": [
+        "startup",
+        "import_cost",
+        "recovery",
+        "losses",
+    ],
     "One environment, whole batches, wrappers": [
         "overhead",
         "batched_envs",

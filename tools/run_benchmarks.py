@@ -105,6 +105,7 @@ BENCHMARKS = [
     Benchmark("serving", options=("--seconds=0.3",)),
     Benchmark("protocols", options=("--rounds=5", "--seconds=0.3")),
     Benchmark("recovery"),
+    Benchmark("losses"),
     Benchmark("resets"),
     Benchmark("desktop", options=("--seconds=1",)),
     Benchmark("ray_pools", options=("--rounds=3", "--seconds=0.5"), needs="ray"),
