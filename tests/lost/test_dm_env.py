@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from envkit import ProcessPyEnvironment
+from envkit import ParallelPyEnvironment, ProcessPyEnvironment
 from envkit.adapters import PyToDMWrapper
 from envkit.remote.offers import Menu, Offer, ServeOptions
 from envkit.testing import chaos
@@ -28,6 +28,22 @@ def test_repaired_marks_every_lost_episode_of_an_environment():
     with contextlib.closing(PyToDMWrapper(process)) as env, chaos(env, **faults):
         while ledger.resolved < episodes_to_play(60):
             take(ledger, env, env.step(ledger.actions[0]))
+    ledger.close("crashed", "raised")
+
+
+def test_repaired_marks_every_lost_episode_of_a_row():
+    pool = ParallelPyEnvironment([NumberedEnv] * 2, **OPTIONS)
+    pool.seed([RAISING, 1])
+    ledger = Ledger(2)
+    faults = {**FAULTS, "every_steps": 40}
+    with contextlib.ExitStack() as stack:
+        rows = PyToDMWrapper.rows(pool)
+        for env in rows:
+            stack.callback(env.close)
+        stack.enter_context(chaos(rows[0], **faults))
+        while ledger.resolved < episodes_to_play(60):
+            for row, env in enumerate(rows):
+                take(ledger, env, env.step(ledger.actions[row]), row)
     ledger.close("crashed", "raised")
 
 
