@@ -127,8 +127,8 @@ class World:
         state: `READY` or `PLAYING`.
         seed: The seed of the next reset.
         options: The options of the next reset.
-        is_lost: Whether its environment was lost, and no client has asked for another
-            episode since.
+        has_failed: Whether the last step was an error, which has ended the episode, and
+            no other has begun since.
     """
 
     name: str
@@ -139,7 +139,7 @@ class World:
     state: WorldState = WorldState.READY
     seed: int | None = None
     options: dict[str, Any] | None = None
-    is_lost: bool = False
+    has_failed: bool = False
 
     def reset(self, settings: dict[str, Any]) -> None:
         """Makes the next step begin an episode.
@@ -154,7 +154,7 @@ class World:
                 raise StatusError(INVALID, "seed must be an integer of at least 0.")
             self.seed = seed
         self.options = settings or None
-        self.state, self.is_lost = WorldState.READY, False
+        self.state, self.has_failed = WorldState.READY, False
 
 
 class Worlds:
@@ -379,20 +379,20 @@ class ServerStream:
         world = self._joined
         world.codec.check_requested(request.requested_observations)
         self._requested = request.requested_observations
-        if world.is_lost and request.actions:
-            # The client believes to be in the episode that was lost. The first step of
-            # another one would look like the next step of that.
+        if world.has_failed and request.actions:
+            # The client believes to be in the episode that has ended. The first step
+            # of another one would look like the next step of that.
             raise StatusError(
                 NOT_NOW,
-                "The environment was lost. The next episode begins with Reset, or with "
-                "a Step without actions.",
+                "The last step was an error, which has ended the episode. The next one "
+                "begins with Reset, or with a Step without actions.",
             )
         if world.state is WorldState.PLAYING:
             return ApplyAction(world, world.codec.action(request.actions))
         event = BeginEpisode(world, world.seed, world.options)
         # Set before the environment answers, so that a ResetWorld meanwhile counts.
         world.seed = world.options = None
-        world.state, world.is_lost = WorldState.PLAYING, False
+        world.state, world.has_failed = WorldState.PLAYING, False
         return event
 
     def _read_reset(self, request: Any) -> None:
@@ -454,7 +454,7 @@ class ServerStream:
         if self._asked is None:
             raise RuntimeError("No request waits for an answer.")
         if self._asked == "step":
-            self._joined.state = WorldState.READY
+            self._joined.state, self._joined.has_failed = WorldState.READY, True
         self._asked = None
         self._send_error(code, message, details)
 
@@ -473,7 +473,6 @@ class ServerStream:
             ErrorInfo(reason=_LOST_REASON, domain=_DOMAIN, metadata={"kind": kind})
         )
         self.refuse(_LOST, message, [detail])
-        self._joined.is_lost = True
 
     def _answer(self, kinds: tuple[str, ...], **fields: Any) -> None:
         kind = self._asked

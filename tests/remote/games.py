@@ -415,3 +415,10 @@ def in_virtual_time() -> Any:
     from envkit.realtime import RealTimeEnvironment  # no other game needs it
 
     return RealTimeEnvironment(CountingEnv, hz=60, host="virtual")
+
+
+class Unsendable(CountingEnv):
+    """Returns an observation in its steps that does not fit its spec."""
+
+    def _step(self, action: Any) -> Any:
+        return super()._step(action)._replace(observation=np.zeros((3, 3)))

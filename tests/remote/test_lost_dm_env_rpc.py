@@ -18,6 +18,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 
 from envkit.remote import dm_env_rpc
 from envkit.remote.dm_env_rpc_client import DmEnvRpcError, DmEnvRpcWrapper
+from envkit.remote.offers import Menu, Offer, ServeOptions
 
 ABORTED, NOT_NOW = 10, 9
 ACTION = {"action": np.int64(0)}
@@ -182,3 +183,19 @@ def test_a_pool_shows_what_its_clients_have_lost(drawing_served, trouble):
         assert pool.repaired.tolist() == last.is_last().tolist()
         ((row, loss),) = pool.current_losses().items()
         assert (loss.row, loss.kind) == (row, "crashed")
+
+
+def test_a_step_that_cannot_be_sent_ends_the_episode_for_their_adaptor_too():
+    offer = Offer("tests.remote.games:Unsendable")
+    server = dm_env_rpc.serve(Menu([offer]), ServeOptions(port=0, token=None))
+    try:
+        with grpc.insecure_channel(server.address) as channel:
+            connection = dm_env_rpc_connection.Connection(channel)
+            env, _ = dm_env_adaptor.create_and_join_world(connection, {}, {})
+            env.reset()
+            for _ in range(2):
+                with pytest.raises(TheirError):
+                    env.step(ACTION)
+            assert env.reset().first()
+    finally:
+        server.close()
