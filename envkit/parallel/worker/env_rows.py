@@ -295,7 +295,13 @@ class EnvRows:
             env_row: The environment.
             rows: The mask of its rows that have ended, for a batch.
         """
-        lost = np.atleast_1d(env_row.env.repaired)
+        # Hot: called at the end of each episode, which is nearly always a real one.
+        repaired = env_row.env.repaired
+        if not (
+            env_row.is_batch or repaired or self._has_info[env_row.rows.start] & LOST
+        ):
+            return
+        lost = np.atleast_1d(repaired)
         marks = self.slab.info_marks[env_row.block] & ~np.uint8(LOST)
         marks[lost] |= LOST
         ended = np.ones(len(lost), bool) if rows is None else rows
