@@ -39,7 +39,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from envkit._internal.entry_points import own
+from envkit._internal.entry_points import loaded, own
 from envkit._internal.removed import refuse_removed_options
 from envkit._internal.text import version_of, without_version
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -71,6 +71,8 @@ __all__ = [
 # A string, because the engine is a layer above this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 _SCHEMES = "envkit.schemes"
+# Options of `make` that put a wrapper around the environment.
+_OPTIONS = "envkit.options"
 
 _registry: dict[str, str | Callable[..., Any]] = {**own("envkit.environments")}
 
@@ -148,7 +150,7 @@ class Constructor:
         if isinstance(build, str):
             build = load(self._name, build)
         kwargs = {**self._kwargs, **kwargs}
-        env = build(**kwargs)
+        env = _build(build, kwargs)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise ConstructorError.no_environment(repr(self), env)
         if isinstance(env, Specified):
@@ -192,6 +194,28 @@ class Constructor:
     def __reduce__(self) -> tuple[Any, ...]:
         # Registered names stay in this process; the recipe carries their targets.
         return Constructor, (self._name, self._build, self._kwargs, self._id)
+
+
+def _build(build: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+    """Calls what makes an environment, and wraps it as `make`'s own options say."""
+    options = {name: kwargs[name] for name in own(_OPTIONS) if name in kwargs}
+    if options:
+        import inspect
+
+        # Loaders of libraries that need it take the option themselves.
+        with contextlib.suppress(TypeError, ValueError):
+            for name in inspect.signature(build).parameters:
+                options.pop(name, None)
+    rest = {name: value for name, value in kwargs.items() if name not in options}
+    build = functools.partial(build, **rest)
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            from envkit.specs.validation import describe
+
+            raise TypeError(f"{name} must be True or False, got {describe(value)}.")
+        if value:
+            build = functools.partial(loaded(own(_OPTIONS)[name]), build)
+    return build()
 
 
 def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Constructor:
@@ -332,6 +356,8 @@ def make(
             `ParallelPyEnvironment`, such as `num_workers`, go to the pool. If the
             environment has an argument of the same name, put it into a recipe:
             `make(constructor(target, backend="x11"), num_envs=8, backend="thread")`.
+            With `private_randomness=True`, each environment is in a
+            `PrivateRandomness`.
 
     Example:
         >>> env = make("CartPole", batch_size=3)

@@ -77,11 +77,12 @@ class DirectRow:
     """Steps a single environment on a row without time steps.
 
     The environment stores its info in `_info`. A wrapper that only counts steps, such
-    as `TimeLimit`, joins through `limit`.
+    as `TimeLimit`, joins through `limit`, and one that only does something around the
+    library's calls through `surround`.
 
     Attributes:
         owner: The environment.
-        layers: The environment, and the wrapper that counts its steps, if there is one.
+        layers: The environment, and the wrappers around it that join.
         choices: The library's action for each number; `None` if actions are passed on
             unchanged.
         discount: The discount of each `MID`.
@@ -379,6 +380,29 @@ class DirectRow:
         self.counter, self.most = layer, most
         self._count, self._see = count, see
 
+    def surround(
+        self,
+        layer: Any,
+        around: Callable[[Callable[..., Any]], Callable[..., Any]],
+        *,
+        begin: Callable[[], None],
+    ) -> None:
+        """Adds a layer that does something around the library's calls.
+
+        Args:
+            layer: The layer, which changes no time step.
+            around: Takes a function, and returns one that calls it.
+            begin: Called before an episode begins.
+        """
+        self.layers.append(layer)
+        self._move, begin_library = around(self._move), around(self._begin)
+
+        def begin_both() -> Any:
+            begin()
+            return begin_library()
+
+        self._begin = begin_both
+
     def enter(self) -> bool:
         """Takes over the current time step; returns False if it cannot."""
         shown = None if self._vain == _IN_VAIN else self.owner._current_time_step
@@ -401,24 +425,28 @@ class DirectRow:
         if self.counter is not self:
             self.counter._steps = self._steps
         for layer in self.layers:
-            layer._current_time_step, layer._envkit.direct = time_step, None
+            layer._envkit.direct = None
+        self._hand_out(time_step, time_step)
         if self.is_cut:
-            self.owner._current_time_step = time_step._replace(step_type=_MID)
+            self._hand_out(time_step._replace(step_type=_MID), time_step)
+
+    def _hand_out(self, inside: TimeStep, outside: TimeStep) -> None:
+        """Gives the layers inside the counter one time step, and the others another."""
+        time_step = inside
+        for layer in self.layers:
+            if layer is self.counter:
+                time_step = outside
+            layer._current_time_step = time_step
 
     def finished(self, result: Any) -> TimeStep:
         """Returns the time step for the library's result, and leaves."""
         time_step = self._finish(result)
-        counter = self.counter
-        if counter is self:
-            self.owner._current_time_step = time_step
-        else:
-            counted = self._count(time_step)
-            self.owner._current_time_step = time_step
-            counter._current_time_step = time_step = counted
+        counted = time_step if self.counter is self else self._count(time_step)
+        self._hand_out(time_step, counted)
         self._vain = self._vain + 1 if self.place is None else 0
         for layer in self.layers:
             layer._envkit.direct = None
-        return time_step
+        return counted
 
     def finished_first(self, observation: Any) -> TimeStep:
         """Returns the time step for the library's reset, and leaves.
@@ -427,11 +455,9 @@ class DirectRow:
         """
         self.leave()
         time_step = self._finish_first(observation)
-        self.owner._current_time_step = time_step
-        if self.counter is not self:
-            time_step = self._see(time_step, None)
-            self.counter._current_time_step = time_step
-        return time_step
+        seen = time_step if self.counter is self else self._see(time_step, None)
+        self._hand_out(time_step, seen)
+        return seen
 
     def time_step(self) -> TimeStep:
         """Returns the current time step."""
@@ -451,30 +477,35 @@ class DirectRow:
     def time_step_of(self, env: Any) -> TimeStep:
         """Returns the current time step of one of the layers."""
         time_step = self.time_step()
-        if self.is_cut and env is self.owner:
+        if self.is_cut and any(env is layer for layer in self._inside()):
             return time_step._replace(step_type=_MID)
         return time_step
+
+    def _inside(self) -> list[Any]:
+        """Returns the layers inside the counter, or all if there is none."""
+        layers: list[Any] = self.layers
+        return layers if self.counter is self else layers[: layers.index(self.counter)]
 
     def count(self) -> int:
         """Returns the number of steps in the episode."""
         return self._steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        time_step, amid = self.time_step(), type(self.owner) if self.is_cut else None
-        return _Standing, (time_step, amid, self._steps)
+        amid = tuple(map(type, self._inside())) if self.is_cut else ()
+        return _Standing, (self.time_step(), amid, self._steps)
 
 
 class _Standing:
     """Replaces a `DirectRow` in a copy of its environment."""
 
-    def __init__(self, time_step: TimeStep, amid: Any, steps: int) -> None:
+    def __init__(self, time_step: TimeStep, amid: tuple[type, ...], steps: int) -> None:
         self._time_step, self._amid, self._steps = time_step, amid, steps
 
     def count(self) -> int:
         return self._steps
 
     def time_step_of(self, env: Any) -> TimeStep:
-        if type(env) is self._amid:
+        if type(env) in self._amid:
             return self._time_step._replace(step_type=_MID)
         return self._time_step
 

@@ -54,6 +54,7 @@ from envkit.seeding import checked_seeds
 from envkit.specs.arrays import ArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.private_randomness import PrivateRandomness
 
 __all__ = [
     "First",
@@ -163,6 +164,9 @@ class ForeignBase(SpecifiedEnvironment):
     _info: Any = {}  # noqa: RUF012  # never written to
     _next_seed: int | None = None
     _closed = False
+    # The global random generators from which the library's environments may draw; what
+    # makes environments by name gives each its own, with `PrivateRandomness`.
+    _global_generators: ClassVar[tuple[str, ...]] = ()
     # The attributes that a state holds besides the library's environment.
     _in_state: ClassVar[tuple[str, ...]] = ("_info", "_next_seed")
     _envkit = ForeignInternals()
@@ -730,8 +734,17 @@ def limited_and_wrapped(
     max_episode_steps: int | None,
     time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment],
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]],
+    *,
+    private_randomness: bool = True,
 ) -> PyEnvironment:
-    """Applies a time limit, if there is one, and then the wrappers."""
+    """Applies a time limit, if there is one, and then the wrappers.
+
+    If the library draws from global random generators, the environment first gets its
+    own, unless `private_randomness` is false.
+    """
+    names = getattr(env, "_global_generators", ())
+    if names and private_randomness:
+        env = PrivateRandomness(env, names)
     if max_episode_steps is not None and max_episode_steps > 0:
         env = time_limit_wrapper(env, max_episode_steps)
     for wrap in env_wrappers:

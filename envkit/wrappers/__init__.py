@@ -76,6 +76,9 @@ if TYPE_CHECKING:
     from envkit.wrappers.pictures import GrayscaleObservation as GrayscaleObservation
     from envkit.wrappers.pictures import ResizeObservation as ResizeObservation
     from envkit.wrappers.pictures import TransposeObservation as TransposeObservation
+    from envkit.wrappers.private_randomness import (
+        PrivateRandomness as PrivateRandomness,
+    )
     from envkit.wrappers.profiling import PerformanceProfiler as PerformanceProfiler
     from envkit.wrappers.rebuild_after import RebuildAfter as RebuildAfter
     from envkit.wrappers.repeats import ActionRepeat as ActionRepeat
@@ -131,6 +134,7 @@ _HOMES = {
     "OneHotActionWrapper": "envkit.wrappers.discrete_actions",
     "PassiveChecker": "envkit.wrappers.checking",
     "PerformanceProfiler": "envkit.wrappers.profiling",
+    "PrivateRandomness": "envkit.wrappers.private_randomness",
     "PyEnvironmentBaseWrapper": "envkit.base_wrapper",
     "RebuildAfter": "envkit.wrappers.rebuild_after",
     "RecordEpisodeStatistics": "envkit.wrappers.statistics",

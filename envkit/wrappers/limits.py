@@ -60,7 +60,7 @@ class _LimitInternals(WrapperInternals):
         if not (is_plain and self.are_own(env, *_STEPPING)):
             return None
         row = self.inner_direct_row(env)
-        if row is None or len(row.layers) > 1:
+        if row is None or row.counter is not row:
             return None
         row.limit(env, env._duration, count=env._count, see=env._see)
         return row

@@ -24,6 +24,7 @@ class Branch(enum.IntEnum):
 
     STICKING = 2**31
     NOOPS = 2**31 + 1
+    GLOBALS = 2**31 + 2
 
 
 def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.machinery
 import os
 import pickle
+import random
 import subprocess
 import sys
 import types
@@ -37,7 +39,7 @@ from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
 from envkit.specs import check_arrays_nest
 from envkit.specs.special import ObjectSpec
-from envkit.wrappers import RunStats, TimeLimit
+from envkit.wrappers import PrivateRandomness, RunStats, TimeLimit
 from tests.adapters.old_gyms import (
     AGES,
     LIMIT,
@@ -905,7 +907,7 @@ def test_load_accepts_another_limit_or_none(
 ):
     install(monkeypatch, kind, max_episode_steps=of_the_id)
     env = suite_gym.load("Walk-v0", max_episode_steps=asked_for)
-    assert (TimeLimit if length < 20 else GymWrapper) is type(env)
+    assert (TimeLimit if length < 20 else PrivateRandomness) is type(env)
     assert length == length_of_an_episode(env)
 
 
@@ -962,7 +964,48 @@ def test_a_missing_gym_is_named_and_not_needed_by_the_wrapper(monkeypatch, messa
 
 @EVERY_AGE
 def test_wrap_env_sets_no_limit_by_default(make):
-    assert GymWrapper is type(suite_gym.wrap_env(make()))
+    env = suite_gym.wrap_env(make(), private_randomness=False)
+    assert GymWrapper is type(env)
+
+
+class Dicey(Gym17):
+    """Draws from the generators of the whole process, as many old games do."""
+
+    def seed(self, seed=None):
+        return [seed]
+
+    def _draw(self, n):
+        return (np.random.randint(n) + random.randrange(n)) % n  # noqa: NPY002  # so
+
+
+def dicey(**options):
+    return suite_gym.wrap_env(Dicey(), max_episode_steps=7, **options)
+
+
+def places(env, actions):
+    return [env.step(action).observation.copy() for action in actions]
+
+
+@pytest.mark.parametrize("rows", [4, 16])
+def test_old_games_play_in_one_worker_as_they_do_alone(rows):
+    seeds, actions = range(rows), [step % 2 for step in range(40)]
+    alone = []
+    for seed in seeds:
+        env = dicey()
+        env.seed(seed)
+        alone.append(places(env, actions))
+
+    with ParallelPyEnvironment([dicey] * rows, num_workers=1, backend="inline") as env:
+        env.seed(list(seeds))
+        together = places(env, [np.full(rows, action) for action in actions])
+
+    np.testing.assert_array_equal(np.swapaxes(alone, 0, 1), together)
+
+
+def test_old_games_are_stepped_without_time_steps_all_the_same():
+    for make in (dicey, functools.partial(dicey, private_randomness=False)):
+        env = make()
+        assert env._envkit.direct_row(env) is not None
 
 
 def test_wrap_env_takes_arguments_in_tf_agents_order():

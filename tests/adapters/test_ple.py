@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -560,10 +561,39 @@ def test_invalid_arguments_are_refused(call, error, text, message_of):
 
 @pytest.mark.usefixtures("ple_package", "pygame")
 def test_make_knows_the_scheme():
-    with envkit.make("ple:Catcher") as env:
+    with envkit.make("ple:Catcher", private_randomness=False) as env:
         assert isinstance(env, PLEWrapper)
         assert "Catcher" == type(env.game).__name__
         assert env.reset().is_first()
+
+
+class Lottery(QuietCatcher):
+    """Draws from the generators of the whole process."""
+
+    def drop(self):
+        drawn = random.randrange(self.width) + np.random.randint(self.width)  # noqa: NPY002  # so
+        self.fruit = [drawn % self.width, 0]
+
+
+def catch(env, seeds):
+    """Returns what a row sees in 60 steps."""
+    env.seed(seeds)
+    columns = [env.step(np.full(np.shape(seeds), 0)) for _ in range(60)]
+    return np.array([time_step.observation["fruit_x"] for time_step in columns])
+
+
+@pytest.mark.usefixtures("ple_package")
+@pytest.mark.parametrize("rows", [4, 16])
+def test_games_play_in_one_worker_as_they_do_alone(monkeypatch, rows):
+    monkeypatch.setattr(suite_ple, "_class_of", lambda name: Lottery)
+    constructor = envkit.constructor("ple:Lottery")
+    alone = [catch(constructor(), seed) for seed in range(rows)]
+
+    makers = [constructor] * rows
+    with ParallelPyEnvironment(makers, num_workers=1, backend="inline") as env:
+        together = catch(env, list(range(rows)))
+
+    np.testing.assert_array_equal(np.transpose(alone), together)
 
 
 @pytest.mark.usefixtures("ple_package", "pygame")
@@ -694,6 +724,19 @@ def test_a_real_game_matches_the_bare_library(name, ple_checkout, pygame):
 
     assert bare_rewards == rewards
     assert all(np.array_equal(*pair) for pair in zip(pictures, shown, strict=True))
+
+
+@real
+def test_real_games_play_the_same_beside_other_draws(name, ple_checkout, pygame):
+    def stream():
+        with envkit.make(f"ple:{name}") as env:
+            env.reset(seed=5)
+            for _ in range(40):
+                random.random()
+                np.random.random()  # noqa: NPY002  # the global one
+                yield env.step(0)
+
+    assert all(map(same, stream(), stream()))
 
 
 @real

@@ -110,6 +110,7 @@ class GymWrapper(ForeignEnvironment):
     # `None` before the first reset, as in TF-Agents.
     _info: Any = None
     _library = "Gym"
+    _global_generators = ("random", "numpy")
 
     def __init__(
         self,
@@ -672,6 +673,8 @@ def load(
     spec_dtype_map: Mapping[type, Any] | None = None,
     gym_kwargs: Mapping[str, Any] | None = None,
     render_kwargs: Mapping[str, Any] | None = None,
+    *,
+    private_randomness: bool = True,
     **kwargs: Any,
 ) -> PyEnvironment:
     """Makes a Gym environment by its id.
@@ -690,6 +693,8 @@ def load(
         spec_dtype_map: The dtypes to use in specs, by class of space.
         gym_kwargs: Keyword arguments for the environment's constructor.
         render_kwargs: Keyword arguments for the environment's `render`.
+        private_randomness: Whether the environment gets its own global random
+            generators, with `PrivateRandomness`.
         **kwargs: More arguments of the constructor.
     """
     require("gym", needed_by=f"The environment {environment_name!r}", extra="gym")
@@ -704,6 +709,7 @@ def load(
         env_wrappers=env_wrappers,
         spec_dtype_map=spec_dtype_map,
         render_kwargs=render_kwargs,
+        private_randomness=private_randomness,
     )
 
 
@@ -732,6 +738,8 @@ def wrap_env(
     spec_dtype_map: Mapping[type, Any] | None = None,
     auto_reset: bool = True,
     render_kwargs: Mapping[str, Any] | None = None,
+    *,
+    private_randomness: bool = True,
 ) -> PyEnvironment:
     """Wraps a Gym environment, with both libraries' wrappers.
 
@@ -746,6 +754,8 @@ def wrap_env(
         spec_dtype_map: The dtypes to use in specs, by class of space.
         auto_reset: Whether the step after the end of an episode begins the next.
         render_kwargs: Keyword arguments for the environment's `render`.
+        private_randomness: Whether the environment gets its own global random
+            generators, with `PrivateRandomness`.
     """
     for wrap_gym in gym_env_wrappers:
         gym_env = wrap_gym(gym_env)
@@ -756,7 +766,13 @@ def wrap_env(
         auto_reset=auto_reset,
         render_kwargs=render_kwargs,
     )
-    return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
+    return limited_and_wrapped(
+        env,
+        max_episode_steps,
+        time_limit_wrapper,
+        env_wrappers,
+        private_randomness=private_randomness,
+    )
 
 
 def _spec_of(name: str) -> Any:

@@ -69,6 +69,8 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     game_kwargs: Mapping[str, Any] | None = None,
     ple_kwargs: Mapping[str, Any] | None = None,
+    *,
+    private_randomness: bool = True,
     **kwargs: Any,
 ) -> PyEnvironment:
     """Makes a game of PLE by its name.
@@ -84,6 +86,8 @@ def load(
         env_wrappers: Wrappers for the envkit environment, innermost first.
         game_kwargs: Arguments of the game: `{"width": 128, "height": 128}`.
         ple_kwargs: Arguments of its PLE: `{"frame_skip": 4}`.
+        private_randomness: Whether the game gets its own global random generators, with
+            `PrivateRandomness`.
         **kwargs: More arguments of `PLEWrapper`.
     """
     require_ple(f"The game {environment_name!r}")
@@ -99,7 +103,13 @@ def load(
         ple_kwargs=ple_kwargs,
         **kwargs,
     )
-    return limited_and_wrapped(env, max_episode_steps, TimeLimit, env_wrappers)
+    return limited_and_wrapped(
+        env,
+        max_episode_steps,
+        TimeLimit,
+        env_wrappers,
+        private_randomness=private_randomness,
+    )
 
 
 def names() -> list[str]:
@@ -130,6 +140,8 @@ _OBSERVATIONS = ("state", "screen", "both")
 
 class _PlayedGame(AdaptedEnvironment):
     """Presents a game of PLE that has been started."""
+
+    _global_generators = ("random", "numpy")
 
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
         super().__init__(author, arguments)

@@ -64,7 +64,9 @@ class _GlobalGenerators:
                 raise broken(
                     f"{call} used a global random generator{place}.",
                     "Anything else in the program moves it too, so a seed promises "
-                    f"nothing. {_FIX}",
+                    f"nothing. {_FIX} If a library draws, give each environment "
+                    "generators of its own: PrivateRandomness(env), from "
+                    "envkit.wrappers.",
                     expected="a generator of the environment's own",
                     got=f"{name} has moved",
                 )
