@@ -736,7 +736,8 @@ def test_real_games_play_the_same_beside_other_draws(name, ple_checkout, pygame)
                 np.random.random()  # noqa: NPY002  # the global one
                 yield env.step(0)
 
-    assert all(map(same, stream(), stream()))
+    one, other = list(stream()), list(stream())
+    assert all(map(same, one, other))
 
 
 @real
