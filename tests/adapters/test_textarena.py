@@ -20,7 +20,7 @@ from envkit.specs import ObjectSpec
 from envkit.testing import chaos
 from envkit.wrappers import PrivateRandomness
 
-pytest.importorskip("textarena")
+pytest.importorskip("textarena", reason="needs TextArena: pip install textarena")
 
 MOVES = ("[Hit]", "[Stand]")
 REPLAY = RestartPolicy(max_restarts=99, within=None, backoff=0, recover="replay")
