@@ -713,7 +713,9 @@ SeedsEverybody fails the check 'global_random': seed() used a global random gene
 
 Anything else in the program moves it too, so a seed promises nothing. Draw everything \
 from a generator of the environment's own, and make it anew in seed(): self._rng = \
-np.random.default_rng(seed).""",
+np.random.default_rng(seed). \
+If a library draws, give each environment generators of its own: \
+PrivateRandomness(env), from envkit.wrappers.""",
     mutants.AnyNumberOfSeeds: """\
 AnyNumberOfSeeds fails the check 'seed_list': seed() accepted 2 seeds for 3 rows.
 
