@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from envkit.adapters.foreign import require
 from envkit.adapters.gymnasium.rows import check_infos
@@ -45,6 +48,57 @@ def to_rllib(
     return RLlibCreator(target, infos, kwargs)
 
 
+def _failure(env: Any) -> Exception:
+    """Returns the error that makes RLlib drop the running episodes."""
+    from ray.rllib.env.env_errors import StepFailedRecreateEnvError
+
+    losses = env.current_losses().values()
+    said = "; ".join(f"row {loss.row}: {loss.kind}, {loss.error}" for loss in losses)
+    return StepFailedRecreateEnvError(  # type: ignore[no-any-return]  # Ray has no types
+        f"An environment was lost, and its episode is no sample ({said}). With "
+        "config.fault_tolerance(restart_failed_sub_environments=True), RLlib drops the "
+        "running episodes and goes on."
+    )
+
+
+def _kept_pool() -> Any:
+    """Returns the pool that had the loss that RLlib is handling; else `None`."""
+    return getattr(sys.exc_info()[1], "envkit_pool", None)
+
+
+class _RLlibEnv(PyToGymnasium):
+    """Raises where its environment has made up an end."""
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        if result[3] and self._env.repaired.any():
+            raise _failure(self._env)
+        return result
+
+
+class _RLlibVectorEnv(PyToGymnasiumVector):
+    """Raises where a pool has made up an end, and keeps the pool for the next vector.
+
+    RLlib closes the vector and has another one made, while it handles the error. The
+    pool has replaced the lost environment already, so it goes on in the next one, with
+    its other environments and the count of its restarts.
+    """
+
+    def step(self, actions: Any) -> Any:
+        # Hot: called once per batch step.
+        result = super().step(actions)
+        if np.count_nonzero(result[3]) and self._env.repaired.any():
+            error: Any = _failure(self._env)
+            error.envkit_pool = self._env
+            raise error
+        return result
+
+    def close_extras(self, *args: Any, **kwargs: Any) -> None:
+        # A runner that ends handles another error, or none.
+        if _kept_pool() is not self._env:
+            super().close_extras(*args, **kwargs)
+
+
 class RLlibCreator:
     """Makes the environments of an RLlib env runner; `to_rllib` makes one.
 
@@ -69,9 +123,10 @@ class RLlibCreator:
         kwargs = {**self._kwargs, **env_config}
         if "num_envs" not in kwargs:
             own, _ = without_pool_options(kwargs)
-            return PyToGymnasium(make(self._target, **own))
+            return _RLlibEnv(make(self._target, **own))
+        pool = _kept_pool() or make(self._target, **kwargs)
         # RLlib begins episodes in a step of their own, so it needs "NextStep".
-        return PyToGymnasiumVector(make(self._target, **kwargs), infos=self._infos)
+        return _RLlibVectorEnv(pool, infos=self._infos)
 
     def __repr__(self) -> str:
         kwargs = "".join(f", {name}={value!r}" for name, value in self._kwargs.items())

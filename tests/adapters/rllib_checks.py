@@ -18,7 +18,9 @@ from ray.tune import register_env
 
 from envkit import PyEnvironment, RestartPolicy, time_step
 from envkit.adapters import to_rllib
+from envkit.errors import ClosedError
 from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.testing import chaos
 
 pytestmark = pytest.mark.filterwarnings(
     # RLlib registers each environment under the same name.
@@ -70,7 +72,7 @@ def _cluster():
     torch.set_num_threads(threads)
 
 
-def config_of(creator, *, runners=0, env_config=None):
+def config_of(creator, *, runners=0, env_config=None, restarts=True):
     register_env("envkit", creator)
     return (
         PPOConfig()
@@ -81,6 +83,7 @@ def config_of(creator, *, runners=0, env_config=None):
             gym_env_vectorize_mode="vector_entry_point",
         )
         .debugging(seed=7)
+        .fault_tolerance(restart_failed_sub_environments=restarts)
     )
 
 
@@ -102,8 +105,9 @@ def built():
 def runner_of():
     """Makes an env runner in this process, and stops it."""
 
-    def make(creator):
-        found.append(SingleAgentEnvRunner(config=config_of(creator), worker_index=1))
+    def make(creator, **given):
+        config = config_of(creator, **given)
+        found.append(SingleAgentEnvRunner(config=config, worker_index=1))
         return found[-1]
 
     found = []
@@ -170,22 +174,51 @@ def test_episodes_are_complete_and_keep_their_kind_of_end(runner_of):
         assert not episode.is_truncated
 
 
-def test_sampling_continues_after_a_killed_worker(runner_of):
+POLICY = RestartPolicy(max_restarts=99, within=None, backoff=0.0)
+
+
+def check_is_real(episodes):
+    """Checks that every step of some episodes has counted, up to a real end."""
+    for episode in episodes:
+        observations = np.ravel(episode.get_observations())
+        assert [1] * len(episode) == np.diff(observations).tolist()
+        assert [1] * len(episode) == np.ravel(episode.get_rewards()).tolist()
+        assert not episode.is_truncated
+
+
+def test_no_sample_has_the_end_of_a_lost_episode(runner_of):
     creator = to_rllib(
-        Counted,
-        num_workers=2,
-        steps_per_episode=10**6,
-        on_worker_failure=RestartPolicy(max_restarts=9, backoff=0.0),
+        Counted, num_workers=4, steps_per_episode=9, on_worker_failure=POLICY
     )
     runner = runner_of(creator)
+    pool = pool_in(runner.env)
+    with chaos(pool, seed=3, every_steps=25) as trouble:
+        whole = runner.sample(num_episodes=12 * ROWS)
+        check_is_real(whole)
+        assert {9} == {len(episode) for episode in whole}
+        assert 12 * ROWS == runner.get_metrics()["num_episodes"].peek()
+        for _ in range(10):
+            check_is_real(runner.sample(num_timesteps=4 * ROWS))
+
+    assert trouble.log
+    # It is the same pool all the time, with the same count of restarts.
+    assert pool_in(runner.env) is pool
+    assert pool.statistics().restarts == len(trouble.log)
+
+
+def test_without_restarts_a_loss_ends_the_sample(runner_of):
+    creator = to_rllib(
+        Counted, num_workers=2, steps_per_episode=10**6, on_worker_failure=POLICY
+    )
+    runner = runner_of(creator, restarts=False)
     runner.sample(num_timesteps=2 * ROWS)
+    pool = pool_in(runner.env)
+    os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
 
-    os.kill(pool_in(runner.env).statistics().workers[0].pid, signal.SIGKILL)
-    ended = []
-    while not ended:
-        ended = [each for each in runner.sample(num_timesteps=ROWS) if each.is_done]
+    with pytest.raises(RuntimeError) as raised:
+        runner.sample(num_timesteps=10**6)
 
-    assert all(each.is_truncated for each in ended)
-    assert ROWS // 2 == len(ended)
-    assert 1 == pool_in(runner.env).statistics().restarts
-    assert sum(map(len, runner.sample(num_timesteps=5 * ROWS))) >= 5 * ROWS
+    assert "restart_failed_sub_environments=True" in str(raised.value.__cause__)
+    runner.stop()
+    with pytest.raises(ClosedError):
+        pool.step(np.zeros(ROWS, np.int64))

@@ -67,7 +67,7 @@ def test_without_a_vector_entry_point_environments_are_single(asked):
     env = asked(creator, "sync")
 
     assert [type(single.unwrapped).__name__ for single in env.envs] == (
-        ["PyToGymnasium"] * 3
+        ["_RLlibEnv"] * 3
     )
     assert (3, 6, 5) == env.reset(seed=7)[0].shape
 
