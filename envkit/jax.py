@@ -115,9 +115,13 @@ class JitEnvironment:
         # The environment's error in a program that has not ended yet.
         self._raised: BaseException | None = None
         # Compiled, so that a call outside a program takes the same path.
-        self._now_program = jax.jit(functools.partial(self._called, self._run_now))
-        self._reset_program = jax.jit(functools.partial(self._called, self._run_reset))
-        self._step_program = jax.jit(functools.partial(self._called, self._run_step))
+        results = self._time_steps.results
+        mask = [jax.ShapeDtypeStruct(dims, np.bool_)]
+        self._now_program = self._program(self._run_now, results)
+        self._reset_program = self._program(self._run_reset, results)
+        self._step_program = self._program(self._run_step, results)
+        self._repaired_program = self._program(self._run_repaired, mask)
+        self._valid_program = self._program(self._run_valid, mask)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "pyenv":
@@ -155,6 +159,22 @@ class JitEnvironment:
     def current_time_step(self) -> TimeStep:
         """Returns the current time step, on which a policy should act."""
         return self._time_step(self._now_program)
+
+    @property
+    def repaired(self) -> Any:
+        """A mask of the rows whose last time step is a made-up `LAST`.
+
+        In a program it is that of the last step before it.
+        """
+        return self._finished(self._repaired_program)[0]
+
+    @property
+    def valid(self) -> Any:
+        """A mask of the rows whose last time step is new, and from an environment.
+
+        In a program it is that of the last step before it.
+        """
+        return self._finished(self._valid_program)[0]
 
     def jit(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """Compiles a function that steps the environment.
@@ -228,11 +248,16 @@ class JitEnvironment:
         raised, self._raised = self._raised, None
         raise raised
 
-    def _called(self, run: Callable[..., list[Array]], *inputs: Any) -> list[Any]:
-        """Calls the environment; JAX traces this function."""
-        inputs = jax.tree.map(_guarded, inputs)
-        results = self._time_steps.results
-        return io_callback(run, results, *inputs, ordered=True)  # type: ignore[no-any-return]  # as many leaves
+    def _program(
+        self, run: Callable[..., list[Array]], results: Sequence[Any]
+    ) -> Callable[..., Any]:
+        """Compiles a call of the environment."""
+
+        def called(*inputs: Any) -> Any:
+            inputs = jax.tree.map(_guarded, inputs)
+            return io_callback(run, results, *inputs, ordered=True)
+
+        return jax.jit(called)  # type: ignore[no-any-return]  # JAX's
 
     # In the callbacks, which may run in another thread.
 
@@ -247,6 +272,13 @@ class JitEnvironment:
         # Hot: called once per step.
         action = self._actions.arrays(leaves)
         return self._answered("step", self.pyenv.step, action, *map(np.array, mask))
+
+    def _run_repaired(self) -> list[Array]:
+        return [np.array(self.pyenv.repaired)]
+
+    def _run_valid(self) -> list[Array]:
+        repaired = self.pyenv.repaired
+        return [np.array(getattr(self.pyenv, "valid", True) & ~repaired)]
 
     def _answered(
         self, call: str, function: Callable[..., TimeStep], *args: Any

@@ -20,6 +20,7 @@ from envkit import (
     BatchedPyEnvironment,
     ParallelPyEnvironment,
     PyEnvironment,
+    RestartPolicy,
     nest,
     restart,
     transition,
@@ -462,6 +463,43 @@ def test_a_time_step_that_does_not_fit_is_named(message_of):
         "Given.reset() returned a time step that does not fit its spec at "
         "observation.\n\n"
     )
+
+
+def test_losses_are_told_inside_a_scan():
+    pool = ParallelPyEnvironment(
+        [functools.partial(CrashingEnv, crash_at=3, how="exit"), CountingEnv],
+        num_workers=2,
+        on_worker_failure=RestartPolicy(max_restarts=99, backoff=0),
+    )
+    with step_in_jit(pool) as env:
+
+        def act(time_step, _):
+            now = env.step(jnp.zeros(2, jnp.int32))
+            told = env.repaired, env.valid
+            moved = now.observation - time_step.observation
+            return now, (now.step_type, moved, *told)
+
+        @env.jit
+        def play():
+            return jax.lax.scan(act, env.reset(), length=9)
+
+        _, (step_type, moved, repaired, valid) = play()
+        assert [False] * 2 == np.asarray(env.repaired).tolist()
+        assert ["crashed"] * 2 == [loss.kind for loss in env.losses()]
+    assert [2, 6] == np.flatnonzero(repaired[:, 0]).tolist()
+    assert not repaired[:, 1].any()
+    assert (step_type[:, 0] == 2).tolist() == repaired[:, 0].tolist()
+    assert (~valid).tolist() == repaired.tolist()
+    # A lost environment has counted nothing.
+    assert [0, 0] == moved[repaired].tolist()
+    assert valid[:, 1].all()
+
+
+def test_the_masks_of_a_single_environment_have_no_dimensions():
+    with step_in_jit(CountingEnv()) as env:
+        env.reset()
+        assert () == env.repaired.shape == env.valid.shape
+        assert bool(env.valid)
 
 
 def test_other_attributes_come_from_the_environment():
