@@ -87,6 +87,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.distributed": {"ray"},
     "envkit.envs": {"llvmlite", "numba"},
     "envkit.adapters.minari": {"minari"},
+    "envkit.adapters.rllib": {"ray"},
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.remote": {"websockets"},
