@@ -107,4 +107,4 @@ def test_the_sessions_of_a_server_mark_every_lost_episode():
         chaos(env, **FAULTS),
     ):
         ledger = play(env, episodes_to_play(100))
-    ledger.close("link_lost", "raised")
+    ledger.close("crashed", "raised")
