@@ -96,6 +96,8 @@ def may_lose(env: Any) -> bool:
         ...     may_lose(pool), may_lose(CountingEnv())
         (True, False)
     """
+    if getattr(env, "_loses_nothing", False) is True:
+        return False
     report = getattr(type(env), "current_losses", LossReports.current_losses)
     return report is not LossReports.current_losses or any(
         may_lose(inner) for _, inner in _inside(env)

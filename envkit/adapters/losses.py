@@ -58,6 +58,8 @@ class LossesInInfos:
     every episode.
     """
 
+    # Whether no info can tell of a loss, because the environment is not envkit's.
+    _loses_nothing = False
     _info: Any
     _unasked: tuple[Loss, ...] = ()
 

@@ -101,6 +101,8 @@ class GymnasiumWrapper(LossesInInfos, ResetArguments, ForeignEnvironment):
         check_single(gym_env, adapter="GymnasiumWrapper", library="Gymnasium")
         super().__init__(handle_auto_reset=auto_reset)
         self._foreign = gym_env
+        inside = type(getattr(gym_env, "unwrapped", gym_env)).__module__
+        self._loses_nothing = not inside.startswith("envkit.")
         self._name = name_of(gym_env)
         self._reward_spec = ArraySpec((), reward_dtype, "reward")
         lengths = MaxLengths(max_lengths)
