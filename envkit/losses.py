@@ -78,9 +78,9 @@ class LossReports:
     def losses(self) -> list[Loss]:
         """Returns the losses since the last call, the oldest first.
 
-        Besides those that cut an episode short there are those in a reset, after which
-        the row shows the `FIRST` of another environment. An environment that is lost
-        between two episodes takes nothing with it, and is not listed.
+        Some cut an episode short; others happen in a reset, and the row then shows the
+        `FIRST` of another environment. An environment lost between two episodes costs
+        nothing, and is not listed.
         """
         found = (_at(place, inner.losses()) for place, inner in _inside(self))
         return [loss for losses in found for loss in losses]

@@ -1,7 +1,7 @@
 """Flattens and rebuilds nested structures, with code compiled once per structure.
 
 A nest is built from dicts, lists, tuples and namedtuples; everything else is a leaf.
-The order of leaves is that of `tf.nest` and dm-tree: dictionaries by sorted key,
+Leaves come in the order of `tf.nest` and dm-tree: dictionaries by sorted key,
 everything else in its own order. `Structure` compiles a nest of specs into two
 straight-line functions, because steps flatten and rebuild nests thousands of times a
 second. dm-tree handles other containers (attrs classes, ordered and custom mappings);

@@ -90,8 +90,8 @@ class DirectRow:
         last_discount: The discount of the last `LAST` written.
         step_type: The last step type written.
         terminated: Whether the last `LAST` written has terminated its episode.
-        truncated: Whether it has truncated it.
-        is_cut: Whether it is a `LAST` only to the counter.
+        truncated: Whether the last `LAST` written has truncated its episode.
+        is_cut: Whether only the counter treats it as a `LAST`.
         row: The row's index in the columns.
         forked: Not empty in a process forked by the environment, which must write
             nothing.

@@ -53,8 +53,8 @@ class Methods(NamedTuple):
         reset_takes: The arguments of `reset` that its `_reset` accepts.
         reset_rows_takes: The arguments that its `_reset_rows` accepts.
         seeds_rows: False if it overrides how all rows are seeded, but not single rows.
-        resets_rows: The same for resetting rows.
-        moves_rows: The same for stepping rows.
+        resets_rows: False if it overrides how all rows are reset, but not single rows.
+        moves_rows: False if it overrides how all rows step, but not single rows.
         asks_should_reset: Whether it overrides `should_reset`.
         overrides_step: Whether it overrides `step`.
     """

@@ -1,6 +1,6 @@
 """Losses in the infos of other libraries, which have no other place for them.
 
-An info about the end of an episode has two more entries if envkit made that end up
+An info about the end of an episode has two more entries if envkit made up that end
 because an environment was lost: `repaired` is True, and `loss` is the `Loss`.
 """
 
@@ -44,7 +44,7 @@ def loss_in(info: Any) -> Loss | None:
 def without_loss(info: Any) -> Any:
     """Returns an info without the entries about a made-up end.
 
-    `current_losses` tells it, and infos with errors in them cannot be stacked.
+    `current_losses` reports it, and infos with errors in them cannot be stacked.
     """
     if loss_in(info) is None:
         return info

@@ -27,8 +27,8 @@ def to_rllib(
     single environments, and Gymnasium combines them.
 
     Args:
-        target: The same as for `make`: a name, `"module:attribute"`, `"scheme:id"`, or
-            a callable.
+        target: As for `make`: a name, `"module:attribute"`, `"scheme:id"`, or a
+            callable.
         infos: When RLlib gets infos: in every step ("all"), only in the
             first and last steps of episodes ("final"), or never ("none").
         **kwargs: More arguments for `make`: the environment's, and the pool's, such as

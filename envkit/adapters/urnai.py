@@ -54,7 +54,7 @@ class Env(abc.ABC):
     A subclass implements `start`, which makes `env_instance`, `step`, `reset` and
     `close`. URNAI's trainer calls `save` and `load` with a folder: attributes that
     pickle are kept in a file named after the class, as in URNAI. Anything else belongs
-    into `save_extra` and `load_extra`.
+    in `save_extra` and `load_extra`.
 
     Attributes:
         id: The environment's name.

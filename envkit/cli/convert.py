@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _to(arguments: argparse.Namespace) -> tuple[str, str, int, int, int]:
     """Returns the dataset's id and path, and the numbers of episodes and steps.
 
-    The last number is that of the episodes that were left out as lost.
+    The last number counts the episodes left out because they were lost.
     """
     given = {name: getattr(arguments, name) for name in _ABOUT}
     about = {name: text for name, text in given.items() if text is not None}

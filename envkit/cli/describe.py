@@ -403,7 +403,7 @@ def facts_of(env: Any, seed: int = 0) -> dict[str, Any]:
 def limit_of(env: Any) -> int | None:
     """Returns the maximum number of steps of an episode, if there is a limit.
 
-    A batch's is that of the row with the longest episodes.
+    A batch has the limit of its row with the longest episodes.
     """
     rows = getattr(env, "envs", None) if not hasattr(env, "access") else None
     if isinstance(rows, list | tuple) and rows:

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        arguments: The command and its arguments; `None` for those of the process.
+        arguments: The command and its arguments; `None` for the process's.
 
     Returns:
         The exit status.

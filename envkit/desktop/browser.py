@@ -70,9 +70,9 @@ class BrowserServer(Closable):
     """Lets people watch and play desktops in browsers, beside VNC viewers.
 
     It needs the package websockets. Browsers count as viewers of the desktop and use
-    its passwords: with that of observers they can only watch. A password after `#`
-    stays in the browser: the page removes it from the address and keeps it for its tab.
-    Keys and buttons go up when the page loses the focus or is closed.
+    its passwords: with the observers' password they can only watch. A password after
+    `#` stays in the browser: the page removes it from the address and keeps it for its
+    tab. Keys and buttons go up when the page loses the focus or is closed.
 
     Attributes:
         address: The host and port of the server.

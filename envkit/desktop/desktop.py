@@ -111,7 +111,7 @@ class Desktop(OwnLosses, PyEnvironment):
 
     The program runs whether or not the agent acts: `step` sends the events of the
     action, and returns the newest picture. Wrapped in a `RealTimeEnvironment` it keeps
-    a steady pace, and tells how old a picture is and how late an action was.
+    a steady pace, and reports how old a picture is and how late an action was.
 
     If the program ends, or nothing changes for `patience` seconds, the episode is
     truncated, and the next reset starts the program again. If an episode does not begin
@@ -119,8 +119,8 @@ class Desktop(OwnLosses, PyEnvironment):
     then raises a `DesktopError` with the last lines that the program printed.
 
     Such a truncation is an end that no program has reported. Unless the program has
-    ended by itself, with status 0, its reward is 0, `repaired` marks it, and `losses()`
-    has the kind: "crashed", "timed_out" after `patience`, or "link_lost".
+    exited with status 0, its reward is 0, `repaired` marks it, and `losses()` has the
+    kind: "crashed", "timed_out" after `patience`, or "link_lost".
 
     A small process, the supervisor, is the parent of the display and of the program.
     When this process ends, by whatever signal, it ends both and removes their files.

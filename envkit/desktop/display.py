@@ -218,7 +218,7 @@ class Display:
     def loss_kind(self) -> str | None:
         """Returns the kind of the `Loss` behind `trouble`.
 
-        It is `None` if the program has ended by itself, with status 0.
+        It is `None` if the program has exited with status 0.
         """
         if self._program is not None:
             ended = self._supervisor.ended(self._program)

@@ -90,8 +90,8 @@ class Person(Closable):
                 password.
             observer_password: A password with which viewers can only watch.
             name: The title of viewers' windows.
-            actions: The action encoding, such as `Controls`; by default that of a
-                `Desktop`, or the keys of `envkit play`.
+            actions: The action encoding, such as `Controls`; by default a `Desktop`'s,
+                or the keys of `envkit play`.
             hz: The steps per second; with 0 each step waits for a key. The default is
                 30 for a `Desktop`. For other environments it is their own pace, or 0 if
                 they have none, or no action for "no key".

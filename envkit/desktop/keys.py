@@ -1,7 +1,7 @@
 """Keys by name, and the events of keys and the pointer.
 
-A key is a keysym: its number in X11 and VNC. Its name is that of X11 (`Left`, `Return`,
-`F5`, `Control_L`), a single character (`a`, `?`), or a short name from the table below
+A key is a keysym: its number in X11 and VNC. Its name is X11's (`Left`, `Return`, `F5`,
+`Control_L`), a single character (`a`, `?`), or a short name from the table below
 (`ctrl`, `enter`). Case matters only for single characters.
 """
 

@@ -73,7 +73,8 @@ class RewardChannel:
     """Receives rewards, ends and texts from the program itself, by episode.
 
     A `Desktop` opens it, and gives its address to the program. `dropped` counts lines
-    about another episode; `refused` counts invalid lines, and the program is told why.
+    about another episode; `refused` counts invalid lines, and the program gets the
+    reason.
 
     Example:
         >>> channel = RewardChannel("tcp://127.0.0.1:0")

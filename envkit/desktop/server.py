@@ -60,7 +60,7 @@ class DesktopServer(Closable):
     Attributes:
         address: The host and port of the server.
         name: The name that viewers show.
-        passwords: The password of viewers that control, and that of observers.
+        passwords: The passwords of viewers that control and of observers.
 
     Example:
         >>> from envkit.desktop import DesktopClient, DesktopServer

@@ -58,7 +58,7 @@ class Desk(Protocol):
 
     Attributes:
         name: The name of the desktop.
-        passwords: The password of viewers that control, and that of observers.
+        passwords: The passwords of viewers that control and of observers.
         size: The width and the height of the picture.
     """
 
@@ -96,7 +96,7 @@ class Viewer:
         watched: The events that the server's selector waits for; 0 for none.
         ready: Whether the handshake is over.
         controls: Whether the viewer may control.
-        leaving: Why the viewer was told to leave; empty if it was not.
+        leaving: The reason why the viewer must leave; empty if there is none.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ worker  -> pool    magic, which token (8 bytes), nonce (16), HMAC(token, "worker
 pool    -> worker  magic, nonce (16), HMAC(token, "pool" both nonces)
 ```
 
-What follows is encrypted, or each frame is sealed with keys that both ends derive from
-the token and from these two messages.
+The rest is encrypted, or each frame is sealed with keys that both ends derive from the
+token and from these two messages.
 """
 
 from __future__ import annotations

@@ -98,10 +98,10 @@ class RayBackend(LinkedBackend):
                 the places of the workers, in order.
             runtime_env: Files, packages, environment variables and so on that Ray
                 prepares for a worker.
-            host: The address of this machine at which to listen; `None` for the one
-                that Ray knows it by.
+            host: The address of this machine to listen on; `None` for the address that
+                Ray uses.
             port: The port to listen on; 0 for any free port.
-            tls: What encrypts the links, as for `linked`.
+            tls: How links are encrypted, as for `linked`.
 
         Raises:
             MissingDependencyError: Ray is not installed.
@@ -119,8 +119,8 @@ class RayBackend(LinkedBackend):
         """Connects to Ray, unless it is connected already.
 
         Args:
-            patience: For how many seconds to wait for a cluster that is known and does
-                not answer; `None` for 30.
+            patience: How many seconds to wait for a known cluster that does not answer;
+                `None` for 30.
 
         Raises:
             WorkerTimeout: It does not answer in time.
@@ -179,8 +179,8 @@ class RayLauncher:
         """Connects to a Ray cluster, unless this program is connected already.
 
         Args:
-            patience: For how many seconds to wait for a cluster that is known and does
-                not answer; `None` for 30.
+            patience: How many seconds to wait for a known cluster that does not answer;
+                `None` for 30.
 
         Raises:
             RuntimeError: This program would use the cluster through Ray Client.

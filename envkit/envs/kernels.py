@@ -5,9 +5,10 @@ the compiled one must equal it in every bit. So numba may not reorder arithmetic
 nor fuse a multiplication and an addition.
 
 Each kernel is compiled once per process, and kept on disk in the user's cache folder.
-The file's name is a fingerprint of everything the kernel depends on: its bytecode, that
-of the functions it calls, and the constants of both. numba's own cache identifies a
-kernel by its source file alone, and would miss a change to a function in another file.
+The file's name is a fingerprint of everything the kernel depends on: its bytecode, the
+bytecode of the functions it calls, and the constants of both. numba's own cache
+identifies a kernel by its source file alone, and would miss a change to a function in
+another file.
 """
 
 from __future__ import annotations
@@ -198,9 +199,9 @@ class _Opaque(Exception):
 def fingerprint(function: Callable[..., Any]) -> str | None:
     """Returns a name for a function's computation, equal in every process.
 
-    The name changes with the function's bytecode, that of the functions it calls, and
-    the constants they use. It is `None` if any of them uses an object that cannot be
-    described this way.
+    The name changes with the bytecode of the function and of the functions it calls,
+    and the constants they use. It is `None` if any of them uses an object that cannot
+    be described this way.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)

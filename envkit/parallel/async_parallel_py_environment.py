@@ -35,7 +35,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     """Steps environments in workers, and returns whichever are ready first.
 
     While a policy thinks about one half, the other half steps, and a slow environment
-    delays only those that share its worker.
+    delays only the others in its worker.
 
     Example:
         >>> from envkit.testing import CountingEnv

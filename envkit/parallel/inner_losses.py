@@ -1,7 +1,7 @@
 """Collects the losses inside the environments of a pool.
 
 Such environments are pools themselves, or run in processes of their own. A worker marks
-the ends that they make up; what was lost is asked for when the caller asks.
+the ends that they make up; the pool asks for the losses when the caller does.
 """
 
 from __future__ import annotations

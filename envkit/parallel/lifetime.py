@@ -25,7 +25,7 @@ _hooked: list[bool] = []
 def disown_in_forks(pool: Any) -> None:
     """Makes the pool unusable in forks of this process.
 
-    A fork shares memory with the workers, and they would take anything that it wrote
+    A fork shares memory with the workers, and they would mistake anything that it wrote
     there for a request.
     """
     if not _hooked and hasattr(os, "register_at_fork"):

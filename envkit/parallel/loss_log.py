@@ -19,9 +19,9 @@ _MOST_KEPT = 4096
 class LossLog:
     """Keeps losses, in three stages: blamed, told, taken.
 
-    A failure is blamed on rows when it is handled. It is told when the row returns
-    something in its place, which for an idle row is a later call, or never: recovery
-    may bring the environment back. It is taken by the caller.
+    A failure is blamed on rows when it is handled. It is reported when the row returns
+    a replacement. For an idle row that is a later call, or never, because recovery may
+    bring the environment back. The caller collects it.
 
     Example:
         >>> log = LossLog()

@@ -374,7 +374,7 @@ class PackedJob(NamedTuple):
 class Packed(NamedTuple):
     """A `Hello` or `Bind` ready to be sent, pickled by `serialize`.
 
-    Plain pickle would not do for specs. They may hold the user's own types, such as a
+    Plain pickle is not enough for specs. They may hold the user's own types, such as a
     namedtuple of the main script, which other processes cannot find by name.
     """
 

@@ -281,11 +281,10 @@ class PoolEnvironment:
     def losses(self) -> list[Loss]:
         """Returns the losses since the last call, the oldest first.
 
-        There are those that cut an episode short, those in a reset, after which the
-        row shows the `FIRST` of another environment, and those that were raised. An
-        environment that is lost between two episodes takes nothing with it, and is not
-        listed; nor is one that `recover="replay"` has brought back. A pool keeps the
-        last 4096.
+        Some cut an episode short, some happen in a reset, after which the row shows the
+        `FIRST` of another environment, and some were raised. An environment lost
+        between two episodes costs nothing, and is not listed; nor is one that
+        `recover="replay"` has brought back. A pool keeps the last 4096.
 
         Example:
             >>> import functools
@@ -475,10 +474,10 @@ class PoolEnvironment:
     def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
         """Returns the infos of `info_spec`: arrays with an element for each row.
 
-        They belong to the last returned time step, as those of `get_info` do, and come
-        from shared memory. Workers are asked only about environments that were called,
-        or set to a state, since then. The rows of a replaced environment have zeros;
-        `repaired` tells which these are.
+        Like the infos of `get_info`, they belong to the last returned time step; they
+        come from shared memory. Workers are asked only about environments that were
+        called, or set to a state, since then. The rows of a replaced environment have
+        zeros; `repaired` marks them.
 
         Args:
             env_ids: Which environments; their rows come in this order.

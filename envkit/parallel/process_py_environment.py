@@ -44,7 +44,7 @@ class ProcessPyEnvironment(OneEnvironment):
 
         Args:
             env_constructor: A constructor, called in the process, or its name.
-            flatten: Accepted for TF-Agents' sake.
+            flatten: Accepted for compatibility with TF-Agents.
             **options: Keyword arguments of `ParallelPyEnvironment`.
         """
         refuse_removed_options(options, "ProcessPyEnvironment({maker})")
@@ -56,8 +56,8 @@ class ProcessPyEnvironment(OneEnvironment):
         """Starts the process and waits until the environment is built.
 
         Args:
-            wait_to_start: Accepted for TF-Agents' sake: `wait_start` then returns at
-                once.
+            wait_to_start: Accepted for compatibility with TF-Agents: `wait_start` then
+                returns at once.
         """
         if self._pool_env is None:
             self._pool_env = ParallelPyEnvironment(self._constructor, **self._options)

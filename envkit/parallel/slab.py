@@ -441,7 +441,7 @@ class Slab:
 
         A worker may read these words at any moment, because its bell may ring after it
         has seen the request. Until both words are written, neither the worker nor an
-        interrupted call may take the row for one that was asked.
+        interrupted call may mistake the row for one that was asked.
         """
         with uninterrupted():
             self._command_of_all, self._has_one_slot = IDLE, None

@@ -72,7 +72,7 @@ class Record(PyEnvironmentBaseWrapper):
     and compare its results. `Replay` plays the recording as an environment.
 
     Episodes are counted from 0, in a batch separately for each row. `when` chooses the
-    episodes to write. Of the others only the actions are written, because later
+    episodes to write. For the others, only the actions are written, because later
     episodes cannot be checked without them. An episode that is broken off by `reset`,
     `set_state` or `close` is written up to there, with the reason.
 

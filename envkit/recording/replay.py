@@ -28,11 +28,11 @@ _STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.
 class Replay(PyEnvironment):
     """Plays the episodes of a recording one after the other, whatever the actions.
 
-    `reset` begins the next episode, even in the middle of one. Of a batch, it plays the
-    chosen row, or one row after the other, as a single environment. An episode that was
-    broken off ends with a truncation: its last time step becomes a `LAST` with its own
-    reward and discount. One that has only a `FIRST` is left out. The end of one whose
-    environment was lost is `repaired`, as it was when it was recorded.
+    `reset` begins the next episode, even in the middle of one. From a batch, it plays
+    the chosen row, or one row after the other, as a single environment. An episode that
+    was broken off ends with a truncation: its last time step becomes a `LAST` with its
+    own reward and discount. One that has only a `FIRST` is left out. The end of one
+    whose environment was lost is `repaired`, as it was when it was recorded.
 
     Example:
         >>> import tempfile

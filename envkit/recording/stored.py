@@ -154,7 +154,7 @@ class Recording:
         """Returns the loss that cut an episode short; `None` if there was none.
 
         Then the episode's last time step is made up. The kind is "unknown" in files
-        that name none, as envkit wrote them before it kept the kind.
+        without one, which older versions of envkit wrote.
         """
         lost = self._lost.get((episode.row, int(episode.calls[-1])))
         if lost is None:

@@ -169,8 +169,8 @@ class _RemoteInternals(WrapperInternals):
 class RemoteEnvironment(PyEnvironmentBaseWrapper):
     """A batch of an environment that runs on a server; `connect` creates it.
 
-    `get_info()` adds the entry `"remote"` to those of the environments: the round trip
-    of the last ping, and bounds on the seconds by which the server's clock is ahead.
+    `get_info()` adds the entry `"remote"` to the environments' infos: the round trip of
+    the last ping, and bounds on the seconds by which the server's clock is ahead.
     """
 
     _envkit = _RemoteInternals()

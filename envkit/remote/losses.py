@@ -36,7 +36,7 @@ def loss_of(error: BaseException, kind: str) -> Loss:
     """Returns the loss of a single environment that has raised.
 
     Args:
-        error: What it has raised.
+        error: The exception that it has raised.
         kind: The kind, unless it says more about itself.
 
     Example:

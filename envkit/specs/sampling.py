@@ -72,7 +72,7 @@ def sample_spec_nest(
 
     Specs without bounds are sampled over the whole range of their dtype. Booleans are
     true or false with equal probability. Text consists of digits, unless the spec has
-    letters of its own. An `ObjectSpec` is sampled by its kind.
+    its own letters. An `ObjectSpec` is sampled by its kind.
 
     A mask has one boolean per choice between a spec's bounds, along its last axis:
     `(*outer_dims, *spec.shape, choices)`. Allowed choices are equally likely. Without

@@ -387,8 +387,8 @@ def chaos(
     Workers are found behind whatever presents a pool: wrappers and batches, the
     adapters of other libraries (`vectorize`, `to_sb3`, `TFPyEnvironment`) and their
     wrappers. Linked workers, actors of Ray and the environments of servers are hit if
-    they are processes of this machine. A server that has its environments in pools of
-    its own, as `envkit serve --openenv` has, is given by its process.
+    they are processes of this machine. For a server that runs its own pools, such as
+    `envkit serve --openenv`, pass its process.
 
     The seed determines the faults and their times. With `every_steps`, a fault happens
     right before every so many steps of the batch, in the stepping thread, and a killed

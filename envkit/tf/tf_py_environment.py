@@ -85,9 +85,10 @@ class TFPyEnvironment(
                 the environment will run.
             check_dims: True to refuse actions that do not have a batch's shape before
                 they reach the environment.
-            isolation: True to make all calls to the environment in one thread of its
-                own, one after the other; or a pool of threads for that. If False, each
-                call runs in the thread that makes it, and two at once are an error.
+            isolation: True to make all calls to the environment in one dedicated
+                thread, one after the other; or a thread pool to use instead. If False,
+                each call runs in the thread that makes it, and two at once are an
+                error.
         """
         self._thread = thread_for(isolation)
         try:
@@ -165,8 +166,9 @@ class TFPyEnvironment(
     def repaired(self) -> Any:
         """A boolean tensor of the rows whose last time step is a made-up `LAST`.
 
-        Their environment was lost on the way to it. In a graph, it is that of the last
-        step before it; `losses()` and `current_losses()` work outside of graphs only.
+        Their environment was lost on the way to it. In a graph, the mask is for the
+        last step before it; `losses()` and `current_losses()` only work outside of
+        graphs.
         """
         if tf.executing_eagerly():
             return tf.constant(self._run("repaired", self._lost_rows))

@@ -1,8 +1,8 @@
 """Makes time steps of tensors, eagerly and inside `tf.function`.
 
 Users do not import this module: `envkit.restart` and its siblings call it for tensors.
-The checks are those of arrays, as far as shapes are known: a size that is known only
-when a traced function runs is not checked.
+The checks are the same as for arrays, as far as shapes are known: a size that is known
+only when a traced function runs is not checked.
 """
 
 from __future__ import annotations

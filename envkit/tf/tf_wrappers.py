@@ -23,7 +23,7 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
 
     A subclass overrides the methods that differ: `_step`, `_reset` and
     `_current_time_step`. For other specs, it overrides `action_spec`, or
-    `time_step_spec`, which contains those of observation, reward and discount. A
+    `time_step_spec`, which contains the specs of observation, reward and discount. A
     subclass that keeps state per row overrides `_reset_rows(mask)` too.
 
     Public attributes that the wrapper lacks are looked up in the environment.

@@ -62,8 +62,8 @@ def as_torchrl(env: Any, device: Any = None) -> TorchRLEnvironment:
     observation called `action_mask` or `mask`, which marks the legal choices of the
     action, becomes a mask of booleans, and random actions obey it.
 
-    `("next", "repaired")` is true where an environment was lost: its last transition
-    is made up, and ends truncated. Replay buffers are given the others, as in
+    `("next", "repaired")` is true where an environment was lost: its last transition is
+    made up, and ends truncated. Give replay buffers only the others, as in
     `buffer.extend(batch[~batch["next", "repaired"].squeeze(-1)])`.
 
     Args:

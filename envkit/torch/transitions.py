@@ -29,13 +29,13 @@ class Transitions:
         discount: The environment's discount: 0 if the episode has terminated.
         next_observation: The resulting observation; at the end of an episode, its last.
         is_last: Whether the action ended the episode.
-        valid: Whether to learn from this transition. Invalid are steps from the end of
-            an episode to the next beginning, rows that show nothing new, and made-up
-            ends of lost environments.
+        valid: Whether to learn from this transition. Invalid transitions are steps from
+            the end of an episode to the next beginning, rows that show nothing new, and
+            made-up ends of lost environments.
         extras: Other results of the policy.
         advantages: How much better than expected the action was; `None` if not
             requested.
-        returns: The target for the value of the observation; likewise.
+        returns: The target for the value of the observation; `None` if not requested.
     """
 
     observation: NestedArray

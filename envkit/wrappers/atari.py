@@ -184,8 +184,8 @@ class NoopReset(_Opening):
     """Begins each episode with a random number of no-ops, from 1 to `noop_max`.
 
     So a game that always begins in the same way begins in different states. Rewards of
-    the no-ops are dropped. Each row draws its number of no-ops from a random stream of
-    its own; `seed` sets the streams.
+    the no-ops are dropped. Each row draws its number of no-ops from its own random
+    stream; `seed` sets the streams.
 
     A batch must be able to hold and to reset single rows. Put the wrapper inside
     `AtariPreprocessing`: then a no-op is one frame, and none are played after the loss
@@ -423,7 +423,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
     """Preprocesses Atari games as agents have done since DQN.
 
     - Each action is repeated for `frame_skip` frames, and the rewards are added up. The
-      repetition stops when the episode ends. The discount is that of the last frame.
+      repetition stops when the episode ends. The discount comes from the last frame.
     - The observation is the pixel-wise maximum of the last two of these frames, because
       many games draw some things in every other frame only. At the beginning of an
       episode, and if it ended after one frame, the observation is a single frame.

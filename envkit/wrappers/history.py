@@ -76,7 +76,7 @@ class RowHistory:
             specs: The specs of the arrays in one row.
             length: How many values are kept.
             dims: The size of the batch in a tuple, or `()` for a single environment,
-                whose arrays are kept as those of one row.
+                whose arrays are kept like one row's.
         """
         self._dims = dims
         self._length = length
@@ -557,8 +557,8 @@ class HistoryWrapper(Remembering):
     shown as the caller gave them. If a policy exceeds their bounds, put
     `ActionClipWrapper` around this wrapper.
 
-    Bounds are those of one observation or action; where zeros pad, they are widened to
-    include 0. Each row of a batch has its own history.
+    Bounds are the same as for one observation or action; where zeros pad, they are
+    widened to include 0. Each row of a batch has its own history.
 
     Example:
         >>> from envkit.testing import CountingEnv

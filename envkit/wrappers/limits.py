@@ -494,8 +494,8 @@ def info_at_limit(wrapper: Any) -> Any:
 
     Args:
         wrapper: The wrapper that limits the episodes. `_limited` marks rows that ended
-            at the limit, `_cut` those that the environment did not end too. The
-            environment need not have an info.
+            at the limit, `_cut` marks those of them that the environment did not end.
+            The environment need not have an info.
     """
     # Hot: called once per step if infos are read.
     try:

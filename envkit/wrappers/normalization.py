@@ -580,12 +580,12 @@ class NormalizeObservation(Normalizer):
     """Normalises observations to mean 0 and variance 1, as estimated so far.
 
     Every observation counts before it is normalised, even that of a `FIRST`; each
-    element of an array has its own mean and variance. Padding, such as that of
-    `FixedLength`, does not count, nor does a `LAST` made up for a lost environment. A
-    batch learns from all rows that moved, and they share one mean and one variance. So
-    wrap a pool rather than its environments, or each environment learns for itself in
-    its worker. Normalised values are float32. An element that never changes becomes 0.
-    Early estimates are poor; `clip` limits the first observations, and outliers later.
+    element of an array has its own mean and variance. Padding, such as `FixedLength`'s,
+    does not count, nor does a `LAST` made up for a lost environment. A batch learns
+    from all rows that moved, and they share one mean and one variance. So wrap a pool
+    rather than its environments, or each environment learns for itself in its worker.
+    Normalised values are float32. An element that never changes becomes 0. Early
+    estimates are poor; `clip` limits the first observations, and outliers later.
 
     In a nest, every float leaf is normalised. Integer leaves beside floats stay as they
     are, because most are choices and counts; `integers` changes that. Without any

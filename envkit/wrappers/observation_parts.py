@@ -272,7 +272,7 @@ def is_choice(spec: ArraySpec) -> bool:
     """Returns True if the numbers of a spec are choices rather than amounts.
 
     They are choices in a single bounded integer, and in a vector of integers whose
-    dtype and bounds are not those of pictures and flags.
+    dtype and bounds do not suggest pictures or flags.
 
     Example:
         >>> is_choice(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))

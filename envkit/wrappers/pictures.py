@@ -140,8 +140,8 @@ class GrayscaleObservation(PictureChanges):
     """Converts pictures to gray, as Gymnasium's wrapper does or as OpenCV does.
 
     Gymnasium uses the weights of ITU-R 709 and cuts fractions off. OpenCV, and with it
-    `AtariPreprocessing`, uses those of ITU-R 601 and rounds. Pictures must be uint8
-    with the colours last. In a nest, all leaves of shape `(height, width, 3)` are
+    `AtariPreprocessing`, uses the weights of ITU-R 601 and rounds. Pictures must be
+    uint8 with the colours last. In a nest, all leaves of shape `(height, width, 3)` are
     converted, or only those below certain `keys`.
 
     Example:

@@ -30,8 +30,8 @@ class Branch(enum.IntEnum):
 def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:
     """Returns the streams of a wrapper seeded with `seed`, one per row.
 
-    They differ from those of the environment and of other wrappers around it. Row `i`
-    has the same stream whether the wrapper is around the batch or around each
+    They differ from the streams of the environment and of other wrappers around it. Row
+    `i` has the same stream whether the wrapper is around the batch or around each
     environment.
 
     Example:

@@ -148,11 +148,11 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     with the `return`, `length` and `time` of the episode so far and, as `ended`,
     whether the last step ended it. It is there after every step, so check `ended`
     first. Programs for Gymnasium and Stable-Baselines3 get `r`, `l` and `t`, only in
-    the step that ends the episode, through `PyToGymnasium`, `to_sb3` and the like. In a
-    batch, each entry has one element per row. The properties `episode_returns`,
-    `episode_lengths`, `episode_times` and `episode_ended` return the same without
-    asking the environment. All of them describe the last time step returned, even if
-    the next episode has begun in the same step.
+    the step that ends the episode, through `PyToGymnasium`, `to_sb3` and similar
+    adapters. In a batch, each entry has one element per row. The properties
+    `episode_returns`, `episode_lengths`, `episode_times` and `episode_ended` return the
+    same without asking the environment. All of them describe the last time step
+    returned, even if the next episode has begun in the same step.
 
     The queues hold the last `buffer_length` episodes of all rows. An episode that was
     broken off by a reset, or lost with its environment, does not count, and `ended`

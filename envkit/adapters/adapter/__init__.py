@@ -181,8 +181,8 @@ class Adapter(_Made, metaclass=_AdapterType):
             and `legal_actions`. The mask is in the info too.
         step_returns: The parts that `step` returns, if their number does not determine
             them: `"reward, observation, done"`.
-        reset_returns: The same for `reset`; `"observation"` means a single value that
-            is not split.
+        reset_returns: The parts that `reset` returns; `"observation"` means a single
+            value that is not split.
 
     Example:
         >>> class Counter(Adapter):

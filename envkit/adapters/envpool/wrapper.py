@@ -240,7 +240,8 @@ class EnvPoolWrapper(ForeignBase):
     def current_time_step(self) -> TimeStep:
         """Returns the time step on which a policy should act next.
 
-        If an episode has ended and the next has begun, that is the next one's `FIRST`.
+        If an episode has ended and the next has begun, this returns the next one's
+        `FIRST`.
         """
         current = super().current_time_step()
         return self._begun.instead_of(current) if self._begun.exist else current

@@ -242,7 +242,7 @@ def usual_kind(spec: ArraySpec) -> str:
     """Returns the kind of space for a spec that does not remember one.
 
     A single integer is a choice, so `Discrete`; a row of integers is a `MultiDiscrete`,
-    unless its dtype and bounds are those of pictures. "" means that no Gymnasium space
+    unless its dtype and bounds suggest a picture. "" means that no Gymnasium space
     describes it.
 
     Example:

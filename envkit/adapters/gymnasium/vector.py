@@ -100,7 +100,7 @@ class _VectorInternals(ForeignInternals):
 class GymnasiumVectorWrapper(ForeignBase):
     """Wraps any Gymnasium vector environment as a batch.
 
-    A row's time steps are those of a `GymnasiumWrapper`, and the observation of a
+    A row has the same time steps as in a `GymnasiumWrapper`, and the observation of a
     `LAST` is the final one. `autoreset` says when the next episode begins:
 
     | its `autoreset_mode`         | `autoreset` | after a `LAST` in a row             |
@@ -345,7 +345,7 @@ class GymnasiumVectorWrapper(ForeignBase):
     def losses(self) -> list[Loss]:
         """Returns the losses since the last call that cut an episode short.
 
-        The vector environment tells them in its infos, if its environments are
+        The vector environment reports them in its infos if its environments are
         envkit's.
         """
         losses = list(self._steps.unasked_losses)
@@ -424,7 +424,8 @@ class GymnasiumVectorWrapper(ForeignBase):
     def current_time_step(self) -> TimeStep:
         """Returns the time step on which a policy should act next.
 
-        If an episode has ended and the next has begun, that is the next one's `FIRST`.
+        If an episode has ended and the next has begun, this returns the next one's
+        `FIRST`.
         """
         return self._steps.standing(super().current_time_step())
 

@@ -1,8 +1,8 @@
 """Random numbers of one row, equal in plain Python and compiled code: `Rng`.
 
-The stream is that of `RowStreams`: a counter and a key per row. All distributions are
-built from one kind of number, in arithmetic that every machine rounds alike. The
-methods below run in plain Python, and numba compiles the same methods.
+The stream is the same as in `RowStreams`: a counter and a key per row. All
+distributions are built from one kind of number, in arithmetic that every machine rounds
+alike. The methods below run in plain Python, and numba compiles the same methods.
 """
 
 from __future__ import annotations

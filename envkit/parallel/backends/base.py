@@ -145,7 +145,7 @@ class Backend(Protocol):
         changes: new workers have been appended, or the last rows are removed. Remaining
         rows keep their contents from the old slab, and their environments continue. A
         worker closes its environments that have lost their rows. Workers beyond the
-        layout are told nothing, because `retire` will end them.
+        layout get no message, because `retire` will end them.
         """
 
     def publish(self, plate: bytes) -> None:

@@ -332,7 +332,7 @@ class StartedCommand:
 
         Args:
             worker: The worker that it started.
-            unknown: The exit status by which it says that it does not know.
+            unknown: The exit status that means that it does not know.
         """
         status = self._process.poll()
         self._stderr.pass_on(self.pid, _NO_READER, patience=_NO_READER)

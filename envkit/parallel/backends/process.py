@@ -67,7 +67,7 @@ class ProcessBackend:
     """Runs each worker in its own process.
 
     The parent waits for everything in one call: the bell that all workers ring, their
-    channels, and the pidfds that tell that a process has ended.
+    channels, and the pidfds that report the end of a process.
     """
 
     name: ClassVar[str] = "process"

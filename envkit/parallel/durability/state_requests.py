@@ -80,8 +80,8 @@ class StateRequests:
     def send(self, is_replaying: Sequence[bool]) -> bool:
         """Asks environments whose anchor is too far back for their state.
 
-        Environments of busy workers are left for later. If later would be too late, it
-        waits for their answers.
+        Environments of busy workers are asked later. If that would be too late, it
+        waits for their answers first.
 
         Args:
             is_replaying: Whether each worker's environments are being replayed.

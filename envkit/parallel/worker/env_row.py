@@ -46,7 +46,7 @@ class EnvRow:
         own_step: The environment's step, checking its first time step or all.
         is_reset_checked: Whether no further reset needs a check of everything.
         is_step_checked: Whether no further step needs one.
-        may_lose: Whether it can tell of losses inside it.
+        may_lose: Whether it can report losses inside it.
         options: Options that were sent before a reset.
     """
 

@@ -171,7 +171,7 @@ class InfoNotes:
         """Returns the info of the time step returned last.
 
         It is not the info of an episode that has begun since, because only the old one
-        tells if the end was both a termination and a truncation.
+        shows whether the end was both a termination and a truncation.
 
         Args:
             index: The environment.

@@ -174,7 +174,7 @@ def expect_undamaged(
 ) -> Rollout:
     """Returns a recording in which `write` is called after each move.
 
-    Raises `Broken` unless its stream is that of an undisturbed environment. A new
+    Raises `Broken` unless its stream equals an undisturbed environment's. A new
     environment is played unless one is given.
     """
     try:
