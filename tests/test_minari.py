@@ -420,7 +420,7 @@ def test_an_existing_dataset_is_not_overwritten(tmp_path):
         to_minari(tmp_path / "catch", "catch-v0")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    with pytest.raises(FileExistsError, match="There is something in"):
+    with pytest.raises(FileExistsError, match="is not an empty directory"):
         from_minari("catch-v0", tmp_path / "used")
 
     assert 3 == len(minari.load_dataset("catch-v0"))
@@ -433,7 +433,7 @@ def test_an_existing_dataset_is_not_overwritten(tmp_path):
         (ArraySpec((2,), "<U3"), r"cannot hold the observation: it has no way of"),
         (
             BoundedArraySpec((), np.uint64, 1, 2**64 - 1),
-            r"cannot hold the observation: it has no way of keeping the space Discrete",
+            r"cannot hold the observation: it cannot store the space Discrete",
         ),
         (
             ArraySpec((0, 2), np.int64),

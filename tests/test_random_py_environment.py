@@ -282,8 +282,8 @@ def test_a_reward_of_another_shape_is_refused(given_reward, batch_size, text):
 def test_a_reward_must_be_a_number(given_reward, text):
     env = started(reward_fn=lambda *_: given_reward)
     expected = (
-        f"reward_fn returned {text}. A reward is a number or an array; where nothing "
-        "was earned, return 0.0."
+        f"reward_fn returned {text}. A reward is a number or an array; if nothing was "
+        "earned, return 0.0."
     )
     assert (SpecError, expected) == told(env.step, 0)
 

@@ -223,9 +223,9 @@ class DmEnvWrapper(ForeignTimeSteps):
             return
         if not self._has("seed") and not _generators_of(self._foreign):
             raise NotImplementedError(
-                f"{self._name} cannot be seeded: dm_env knows no seeds, and neither "
-                "the environment nor its task has a random generator. Give it a seed "
-                "when you make it."
+                f"{self._name} cannot be seeded: dm_env has no seeds, and neither the "
+                "environment nor its task has a random generator. Give it a seed when "
+                "you make it."
             )
         super().seed(seed)
 
@@ -378,7 +378,7 @@ def _refuse_memory_of_mujoco(value: Any) -> None:
             base = base.base
         if not isinstance(base, np.ndarray | bytes | bytearray | memoryview):
             raise pickle.PicklingError(
-                "an array that shows the memory of MuJoCo, which a copy would not."
+                "an array that shares MuJoCo's memory, which a copy would not."
             )
 
 
@@ -493,8 +493,8 @@ def spec_from_dm_env(
 
 def _not_supported(spec: Any, path: str) -> SpecError:
     error = SpecError(
-        f"The spec at {path} is {spec!r:.120}, which is not supported: there are specs "
-        "for arrays of numbers, of booleans, of text and of objects."
+        f"The spec at {path} is {spec!r:.120}, which is not supported: specs are for "
+        "arrays of numbers, booleans, text or objects."
     )
     error.path = path
     return error
@@ -616,8 +616,8 @@ def _check_width(text: Any, spec: ArraySpec, whole: Array, refuse: _Refuse) -> N
     if np.array(text, spec.dtype)[()] != text:
         reason = (
             f"A text of {len(text)} characters does not keep its form in {spec.dtype}. "
-            "Make the wrapper with a larger text_length; without one texts have any "
-            "length."
+            "Make the wrapper with a larger text_length; without one, texts may have "
+            "any length."
         )
         raise refuse(whole, reason)
 

@@ -238,10 +238,10 @@ def _check_names_are_free() -> None:
     taken = sorted(module for module in HOMES if module in sys.modules)
     if taken:
         raise RuntimeError(
-            f"TF-Agents' {taken[0]} has been imported, and enters its configurables in "
-            "gin under the names that envkit's have. Use one of the two in a process "
-            "that parses gin files: leave out envkit.adapters.gin.register(), or the "
-            "import."
+            f"TF-Agents' {taken[0]} has been imported, and registers its configurables "
+            "in gin under the same names as envkit's. Use only one of the two in a "
+            "process that parses gin files: leave out envkit.adapters.gin.register(), "
+            "or the import."
         )
 
 

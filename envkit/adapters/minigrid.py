@@ -156,7 +156,7 @@ def _full_id(name: str, registered: Iterable[str]) -> str:
         return meant[0]
     if meant:
         raise ValueError(
-            f"{name!r} may stand for {' or '.join(meant)}. Write which one is meant."
+            f"{name!r} may stand for {' or '.join(meant)}. Pass the full id."
         )
     known = [*registered, *(full.split("-", 1)[1] for full in registered)]
     raise ValueError(

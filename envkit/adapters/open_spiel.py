@@ -137,8 +137,8 @@ class OpenSpielGame(Adapter):
         kind, count = game.get_type(), game.num_players()
         if self.player is not None and not 0 <= self.player < count:
             raise ValueError(
-                f"player must be None or a number below {count}, which is how many "
-                f"players {self.name!r} has, got {self.player!r}."
+                f"player must be None or a number below {count}, the number of "
+                f"players of {self.name!r}, got {self.player!r}."
             )
         has = [name for name in _TENSORS if getattr(kind, f"provides_{name}_tensor")]
         self.tensor = has[0] if self.tensor is None and has else self.tensor

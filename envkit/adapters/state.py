@@ -92,8 +92,8 @@ def take_snapshot(
         return Snapshot(_names_of(layers), staying.dumps((held, beside, own_state)))
     except Exception as error:
         raise NotImplementedError(
-            f"{name} cannot save its state. A state is all that the environment and "
-            f"its wrappers hold, and one of these things does not pickle: {error}"
+            f"{name} cannot save its state. A state has everything in the environment "
+            f"and its wrappers, and something there does not pickle: {error}"
         ) from error
 
 

@@ -114,8 +114,8 @@ def from_tf_agents(env: Any) -> PyEnvironment:
     if _takes_tensors(env):
         raise TypeError(
             f"from_tf_agents() was given {_shown(env)}, which takes and returns "
-            "tensors; it takes a Python environment. That within a TFPyEnvironment is "
-            "its `pyenv`."
+            "tensors; it takes a Python environment. A TFPyEnvironment has its own as "
+            "`pyenv`."
         )
     is_batch = getattr(env, "batched", False)
     return TFAgentsBatchWrapper(env) if is_batch else TFAgentsWrapper(env)

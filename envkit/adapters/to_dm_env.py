@@ -325,13 +325,13 @@ def _check_environment(env: Any, row: int | None) -> None:
         raise ValueError(f"{name} is a single environment, so it has no row {row}.")
     if row is None and env.batched:
         raise NotImplementedError(
-            f"{name} is a batch, and dm_env knows none. PyToDMWrapper.rows(env) makes "
-            "an environment of each row."
+            f"{name} is a batch, and dm_env has no batches. PyToDMWrapper.rows(env) "
+            "makes an environment of each row."
         )
     if row is not None and not (env.holds_rows and env.resets_rows):
         raise NotImplementedError(
             f"The rows of {name} cannot become environments of dm_env, because it "
-            "cannot move one while the others stay (holds_rows, resets_rows). A "
+            "cannot step one while it holds the others (holds_rows, resets_rows). A "
             "BatchedPyEnvironment or ParallelPyEnvironment of single ones can."
         )
 

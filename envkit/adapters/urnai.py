@@ -1001,7 +1001,7 @@ class _EnvkitEnv(Env):
         if env.batched:
             raise TypeError(
                 f"to_urnai() was given {type(env).__name__}, which is batched; URNAI "
-                "knows single environments."
+                "only has single environments."
             )
         self.env_instance = env
 
@@ -1010,8 +1010,8 @@ class _EnvkitEnv(Env):
         if self.env_instance is None:
             if self._make_env is None:
                 raise RuntimeError(
-                    f"{self.id} was closed. To start again, give to_urnai() something "
-                    "to call that makes an environment."
+                    f"{self.id} was closed. To start again, give to_urnai() a function "
+                    "that makes an environment."
                 )
             self._use(self._make_env())
 

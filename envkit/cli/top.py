@@ -53,7 +53,7 @@ _COLUMNS = """
 In the table, "busy" and "waiting" are shares of the interval, and "now" names an
 environment that has been running for a second or longer. The slowest environment is
 estimated from samples, unless it has a worker to itself. Linked workers answer for all
-their environments together, so neither is known of them.
+their environments together, so neither column is known for them.
 Exit status: 1 if there is no such pool."""
 
 _FOUND, _NOT_FOUND = 0, 1

@@ -371,7 +371,7 @@ def _kernels_of(cls: type[BatchableEnvironment]) -> Kernels:
     for below in cls.__mro__[: cls.__mro__.index(owner)]:
         for name in {*_METHODS, "_state_arrays"} & vars(below).keys():
             raise NotImplementedError(
-                f"{below.__name__} overrides {name}, of which the kernels of "
-                f"{owner.__name__} know nothing; make it without compiled=True."
+                f"{below.__name__} overrides {name}, which the kernels of "
+                f"{owner.__name__} ignore; make it without compiled=True."
             )
     return kernels

@@ -83,7 +83,7 @@ class Choice(SpecifiedEnvironment):
         super().__init__(handle_auto_reset=True)
         if isinstance(envs, str | PyEnvironment) or not isinstance(envs, Iterable):
             raise TypeError(
-                "envs must be a list of what makes the environments, such as "
+                "envs must be a list of names or constructors, such as "
                 f'["Catch", my_game.Level], got {describe(envs)}.'
             )
         makers = list(envs)

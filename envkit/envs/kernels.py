@@ -251,7 +251,7 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
 def _parts_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     if function.__module__ not in sys.modules:
         # numba reloads the module together with its cached code.
-        raise _Opaque(f"the module {function.__module__}, which is not there")
+        raise _Opaque(f"the module {function.__module__}, which is missing")
     # Compiled code contains these names.
     yield f"{function.__module__} {function.__qualname__}"
     yield from _parts_of_code(function.__code__, seen)

@@ -214,7 +214,7 @@ class RandomPyEnvironment(SpecifiedEnvironment):
         if array.dtype.kind not in "biuf":
             raise SpecError(
                 f"reward_fn returned {describe(given)}. A reward is a number or an "
-                "array; where nothing was earned, return 0.0."
+                "array; if nothing was earned, return 0.0."
             )
         reward = np.array(array, np.float32)
         if reward.shape != self._dims:

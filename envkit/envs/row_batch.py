@@ -327,7 +327,7 @@ class RowBatch(SpecifiedEnvironment):
 def _broken(env: Any, name: str, saved: Any) -> ValueError:
     return ValueError(
         f"{type(env).__name__}.set_state() was given a state that is broken: its "
-        f"{name!r} is {describe(saved)}. It takes what get_state() returned."
+        f"{name!r} is {describe(saved)}. Pass a result of get_state()."
     )
 
 

@@ -373,8 +373,8 @@ def test_an_author_may_use_any_name(name):
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_reserved_names_of_python_are_refused(name, message_of):
     assert message_of(TypeError, lambda: namesake(name)) == (
-        f"Namesake defines {name}, through which Python and envkit reach what else is "
-        "in the class. An Adapter may define any other name."
+        f"Namesake defines {name}, which Python and envkit use to reach the rest of "
+        "the class. An Adapter may define any other name."
     )
 
 
@@ -601,12 +601,12 @@ DECLARE = (
         ),
         (
             (0, 1.0, 0.5),
-            "Fixed.step() returned 0.5 of type float for done, which is True or False."
-            f"\n\n{DECLARE}",
+            "Fixed.step() returned 0.5 of type float for done, which must be True or "
+            f"False.\n\n{DECLARE}",
         ),
         (
             (0, 1.0, True, False, 3),
-            "Fixed.step() returned 3 of type int for info, which is a dictionary."
+            "Fixed.step() returned 3 of type int for info, which must be a dictionary."
             f"\n\n{DECLARE}",
         ),
         (
@@ -778,7 +778,7 @@ def test_a_probe_plays_legal_actions_in_its_own_instance():
 
 
 REMEDY = (
-    "observation_spec() in the class declares what there is, with ObjectSpec() for "
+    "Declare observation_spec() in the class, with ObjectSpec() for "
     "values that are not arrays."
 )
 
@@ -1070,8 +1070,8 @@ def test_step_gets_plain_numbers(spec, action, taken):
         (
             {"num_actions": None},
             TypeError,
-            "Odd does not say what actions there are. Declare a list of them, actions "
-            "= [...], or how many there are, num_actions = 4, or the specs of an "
+            "Odd does not declare its actions. Declare a list of them, actions "
+            "= [...], or their number, num_actions = 4, or the specs of an "
             "action, action_spec = BoundedArraySpec(...).",
         ),
         (
@@ -1087,13 +1087,12 @@ def test_step_gets_plain_numbers(spec, action, taken):
         (
             {"actions": "up"},
             TypeError,
-            "Odd.actions must be a list of what can be done, in which an action is a "
-            "place, got the string 'up'.",
+            "Odd.actions must be a list of the possible actions, got the string 'up'.",
         ),
         (
             {"actions": ["up"], "num_actions": 2},
             ValueError,
-            "Odd has 1 actions, and num_actions is 2. One of the two is enough.",
+            "Odd has 1 actions, but num_actions is 2. One of the two is enough.",
         ),
     ],
     ids=["none", "zero", "float", "string", "two answers"],
@@ -1185,7 +1184,11 @@ def test_at_the_end_the_observed_mask_allows_every_action():
     [
         ([True], "a list of 1 element", "A mask has one boolean for each action."),
         ([0, 3], "a list of 2 elements", "There is no action 3."),
-        (["jump"], "the string 'jump'", "It is neither in the menu nor a place in it."),
+        (
+            ["jump"],
+            "the string 'jump'",
+            "It is neither in the menu nor an index into it.",
+        ),
         ("up", "the string 'up'", "It is not a collection of actions."),
     ],
     ids=str,
@@ -1294,7 +1297,7 @@ def test_an_unpicklable_instance_has_no_state(message_of):
     )
     assert message.endswith(
         "If the library can save states, write get_state() and set_state(state), "
-        "which ask it to."
+        "which call it."
     )
 
 
@@ -1395,7 +1398,7 @@ NOT_INFERRED = "Fixed returns observations whose spec cannot be inferred.\n\n"
         (
             lambda: stepped((0, 0, 0), step_returns="observation, gain"),
             ValueError,
-            "Fixed.step_returns must name the parts of what step() returns in their "
+            "Fixed.step_returns must name the parts of step()'s result in "
             "order, one of them the observation, got 'observation, gain'. The parts "
             "are observation, reward, done, terminated, truncated, info, and _ for one "
             "that is not used.",
@@ -1409,14 +1412,14 @@ NOT_INFERRED = "Fixed returns observations whose spec cannot be inferred.\n\n"
         (
             Fixed(first=None).reset,
             SpecError,
-            "Fixed.reset() returned None; it returns the first observation. Did a "
+            "Fixed.reset() returned None; it must return the first observation. Did a "
             "return statement get lost?",
         ),
         (
             Fixed(first=3, max_lengths=5).observation_spec,
             SpecError,
             f"{NOT_INFERRED}"
-            "  expected   a list, as max_lengths says\n"
+            "  expected   a list, as max_lengths declares\n"
             "  got        3 of type int\n\n"
             f"{REMEDY}",
         ),
@@ -1424,7 +1427,7 @@ NOT_INFERRED = "Fixed returns observations whose spec cannot be inferred.\n\n"
             Fixed(first=[], max_lengths=5).observation_spec,
             SpecError,
             f"{NOT_INFERRED}"
-            "  expected   an element, to see what it looks like\n"
+            "  expected   an element to infer its spec from\n"
             "  got        an empty list\n\n"
             "Declare the spec of an element beside the length: max_lengths = (5, "
             "ArraySpec((), np.float32)); or let probe_steps = 100 look for one.",
@@ -1453,14 +1456,14 @@ NOT_INFERRED = "Fixed returns observations whose spec cannot be inferred.\n\n"
         (
             Uncounted().reset,
             TypeError,
-            "Uncounted has actions that cannot be counted, as they are not one integer "
-            "from 0 on: BoundedArraySpec(shape=(2,), dtype=int32, minimum=0, "
-            "maximum=2). Say how many there are: num_actions = 4.",
+            "Uncounted has actions that cannot be counted, because they are not a "
+            "single integer from 0: BoundedArraySpec(shape=(2,), dtype=int32, "
+            "minimum=0, maximum=2). Declare their number: num_actions = 4.",
         ),
         (
             Fixed(observe_legal_actions=True).reset,
             TypeError,
-            "Fixed.observe_legal_actions is set, and there is no method "
+            "Fixed.observe_legal_actions is set, but there is no method "
             "legal_actions(observation).",
         ),
         (
@@ -1506,8 +1509,8 @@ def test_invalid_arguments_are_refused(call, error, text, message_of):
         ),
         (
             Ruled(legal=[0, 1], actions=["up", "down"]).reset,
-            "Of two actions, 0 and 1 may be a mask as well as the places of both: "
-            "return booleans for a mask, and a set for places.",
+            "With two actions, 0 and 1 may be a mask or the indices of both: return "
+            "booleans for a mask, or a set for indices.",
         ),
     ],
     ids=["a number", "a long list", "no info", "two numbers"],

@@ -286,9 +286,9 @@ def test_a_view_of_mujocos_memory_prevents_saving_the_state(message_of):
     env = envkit.make("dm_control:cartpole/swingup")
     env.task.angles = env.physics.data.qpos[1:]
     assert (
-        "Environment cannot save its state. A state is all that the environment and "
-        "its wrappers hold, and one of these things does not pickle: an array that "
-        "shows the memory of MuJoCo, which a copy would not."
+        "Environment cannot save its state. A state has everything in the environment "
+        "and its wrappers, and something there does not pickle: an array that shares "
+        "MuJoCo's memory, which a copy would not."
     ) == message_of(NotImplementedError, env.get_state)
 
 

@@ -288,7 +288,7 @@ def test_an_unsupported_spec_in_a_nest_is_named_with_its_path():
 
     assert (
         f"The spec at observation['a'][0] is {wave!r:.120}, which is not supported: "
-        "there are specs for arrays of numbers, of booleans, of text and of objects."
+        "specs are for arrays of numbers, booleans, text or objects."
     ) == str(caught.value)
     assert "observation['a'][0]" == caught.value.path
 
@@ -322,7 +322,7 @@ def test_text_that_is_too_long_is_refused(text, length, message_of):
         f"  got        array of shape (), dtype object that holds the string {text!r}"
         "\n\n"
         f"A text of {length} characters does not keep its form in <U5. Make the "
-        "wrapper with a larger text_length; without one texts have any length."
+        "wrapper with a larger text_length; without one, texts may have any length."
     ) == message_of(SpecError, env.reset)
 
 
@@ -508,7 +508,7 @@ def test_render_returns_a_copy_of_the_physics_picture():
         (
             lambda: DmEnvWrapper(Walk()).seed(7),
             NotImplementedError,
-            "Walk cannot be seeded: dm_env knows no seeds, and neither the environment "
+            "Walk cannot be seeded: dm_env has no seeds, and neither the environment "
             "nor its task has a random generator. Give it a seed when you make it.",
         ),
         (
@@ -685,8 +685,8 @@ def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env = DmEnvWrapper(Held(threading.Lock()))
     env.reset()
     assert (
-        "Held cannot save its state. A state is all that the environment and its "
-        "wrappers hold, and one of these things does not pickle: cannot pickle "
+        "Held cannot save its state. A state has everything in the environment and "
+        "its wrappers, and something there does not pickle: cannot pickle "
         "'_thread.lock' object"
     ) == message_of(NotImplementedError, env.get_state)
 
@@ -824,7 +824,7 @@ def test_an_unsupported_spec_is_named_with_its_path(spec):
     with pytest.raises(SpecError) as caught:
         spec_from_dm_env(spec, "observation['a']")
     assert (
-        f"The spec at observation['a'] is {spec!r:.120}, which is not supported: there "
-        "are specs for arrays of numbers, of booleans, of text and of objects."
+        f"The spec at observation['a'] is {spec!r:.120}, which is not supported: specs "
+        "are for arrays of numbers, booleans, text or objects."
     ) == str(caught.value)
     assert "observation['a']" == caught.value.path

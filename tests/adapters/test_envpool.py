@@ -433,15 +433,15 @@ def test_players_of_one_row_move_together(message_of):
         assert (False, False) == (env.resets_rows, env.holds_rows)
         assert [MID, MID] == env.step(action).step_type.tolist()
     assert [
-        "IntersectionMultiAgent-v0 has 2 players in each row. EnvPool moves such rows "
-        f"together only: call {call}() without a mask."
+        "IntersectionMultiAgent-v0 has 2 players in each row. EnvPool only moves such "
+        f"rows together: call {call}() without a mask."
         for call in ("reset", "step")
     ] == told
     message = message_of(
         NotImplementedError, lambda: wrapped("Go9x9-v1", autoreset=SAME_STEP)
     )
     assert (
-        "Go9x9-v1 has 2 players in each row. EnvPool moves such rows together only, "
+        "Go9x9-v1 has 2 players in each row. EnvPool only moves such rows together, "
         "and begins the next episode with the next step: autoreset=AutoReset.NEXT_STEP."
     ) == message
 
@@ -486,7 +486,7 @@ def test_actions_of_resetting_rows_are_ignored():
             TypeError,
             "EnvPoolWrapper was given 3 of type int, which is not a pool of EnvPool. "
             "envpool.make_gymnasium(...) makes one, and the name of an environment "
-            "will do, too: EnvPoolWrapper('CartPole-v1', num_envs=8).",
+            "works too: EnvPoolWrapper('CartPole-v1', num_envs=8).",
         ),
         (
             lambda: EnvPoolWrapper(envpool.make_dm("CartPole-v1")),
@@ -518,9 +518,9 @@ def test_actions_of_resetting_rows_are_ignored():
         (
             lambda: wrapped().get_state(),
             NotImplementedError,
-            "CartPole-v1 cannot save its state: EnvPool's environments are C++ objects "
-            "that offer no copy of themselves. Where a state is needed, step the same "
-            "game from another library, Gymnasium or ale-py for example.",
+            "CartPole-v1 cannot save its state: EnvPool's environments are C++ "
+            "objects that offer no copy of themselves. If you need a state, use the "
+            "same game from another library, such as Gymnasium or ale-py.",
         ),
     ],
 )

@@ -806,9 +806,9 @@ except RuntimeError as error:
 print(TimeLimit.__init__ is before)
 """
     assert [
-        "TF-Agents' tf_agents.environments.wrappers has been imported, and enters its "
-        "configurables in gin under the names that envkit's have. Use one of the two "
-        "in a process that parses gin files: leave out "
+        "TF-Agents' tf_agents.environments.wrappers has been imported, and registers "
+        "its configurables in gin under the same names as envkit's. Use only one of "
+        "the two in a process that parses gin files: leave out "
         "envkit.adapters.gin.register(), or the import.",
         "True",
     ] == run(program)

@@ -92,8 +92,8 @@ def test_a_wrapper_of_gymnax_is_refused(message_of):
 
     env, _ = gymnax.make("CartPole-v1")
     assert (
-        "GymnaxWrapper was given the wrapper FlattenObservationWrapper. Wrappers of "
-        "gymnax see the next episode in place of an episode's end. Pass the "
+        "GymnaxWrapper was given the wrapper FlattenObservationWrapper. gymnax's "
+        "wrappers see the next episode instead of an episode's end. Pass the "
         "environment itself, and use the wrappers of envkit.wrappers."
     ) == message_of(TypeError, lambda: GymnaxWrapper(FlattenObservationWrapper(env)))
 

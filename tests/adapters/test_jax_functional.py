@@ -394,9 +394,9 @@ def test_a_step_with_an_invalid_result_is_refused(message_of):
         return state, state, 0.0
 
     assert (
-        "The step of a functional environment returned a tuple of 3 elements. It "
-        "returns the tuple (observation, state, reward, terminated, truncated, info), "
-        "or with done in place of the two flags."
+        "The step of a functional environment returned a tuple of 3 elements. It must "
+        "return the tuple (observation, state, reward, terminated, truncated, info), "
+        "or one with done instead of the two flags."
     ) == message_of(SpecError, lambda: FunctionalEnvironment(reset_to_zero, three, WAY))
 
 

@@ -50,8 +50,8 @@ def test_booleans_have_no_bounds():
 
 def test_a_value_other_than_a_space_is_refused(message_of):
     assert (
-        "The space of action['go'] is 3 of type int; it has neither `spaces`, as "
-        "those that contain others have, nor `shape` and `dtype`."
+        "The space of action['go'] is 3 of type int; it has neither `spaces`, like a "
+        "composite space, nor `shape` and `dtype`."
     ) == message_of(TypeError, lambda: action_spec_from_space(several({"go": 3})))
 
 

@@ -197,8 +197,7 @@ def test_prefix_and_version_of_a_name_are_optional(name, meant):
 def test_an_ambiguous_name_is_refused(message_of):
     registered = ["MiniGrid-Maze-v0", "MiniGrid-Maze-v1", "BabyAI-Other-v0"]
     assert (
-        "'Maze' may stand for MiniGrid-Maze-v0 or MiniGrid-Maze-v1. Write which one is "
-        "meant."
+        "'Maze' may stand for MiniGrid-Maze-v0 or MiniGrid-Maze-v1. Pass the full id."
     ) == message_of(ValueError, lambda: suite_minigrid._full_id("Maze", registered))
 
 

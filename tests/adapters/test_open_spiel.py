@@ -182,8 +182,8 @@ def test_rows_of_a_pool_match_single_environments():
         ),
         (
             lambda: envkit.make("open_spiel:kuhn_poker", player=2).reset(),
-            "player must be None or a number below 2, which is how many players "
-            "'kuhn_poker' has, got 2.",
+            "player must be None or a number below 2, the number of players of "
+            "'kuhn_poker', got 2.",
         ),
         (
             lambda: envkit.make("open_spiel:chess", tensor="information_state").reset(),

@@ -325,8 +325,8 @@ def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     text = message_of(NotImplementedError, env.get_state)
 
     assert text.startswith(
-        "QuietCatcher cannot save its state. A state is all that the environment and "
-        "its wrappers hold, and one of these things does not pickle: "
+        "QuietCatcher cannot save its state. A state has everything in the "
+        "environment and its wrappers, and something there does not pickle: "
     )
     env.seed(1)
     assert env.reset().is_first()
@@ -437,7 +437,7 @@ def two_at_once():
 
 NO_GAME = (
     "which is neither a PLE nor a game of PLE. PLEWrapper(Catcher), "
-    "PLEWrapper(PLE(Catcher())) and PLEWrapper(lambda: PLE(Catcher())) are all right."
+    "PLEWrapper(PLE(Catcher())) and PLEWrapper(lambda: PLE(Catcher())) all work."
 )
 
 
@@ -527,15 +527,15 @@ NO_GAME = (
             "'player_x': *}\n"
             "  got        a dict of 5 elements\n\n"
             "Key 'bonus' is not in the spec.\n\n"
-            "The specs are those of the first state of the game. Where later ones "
-            "differ, say the whole shape of a list in max_lengths, or give PLE a "
+            "The specs are those of the first state of the game. If later ones "
+            "differ, give the whole shape of a list in max_lengths, or give PLE a "
             "state_preprocessor, which makes an array of the state.",
         ),
         (
             lambda: drawn("MonsterKong"),
             ValueError,
-            "MonsterKong has no state to observe, as some games of PLE have none: its "
-            'picture is all there is. Pass observation="screen".',
+            "MonsterKong has no state to observe, like some games of PLE: it "
+            'only has a picture. Pass observation="screen".',
         ),
         (
             two_at_once,
@@ -551,7 +551,7 @@ NO_GAME = (
             ValueError,
             "PLE has no game named 'Cacher'. Did you mean 'Catcher'? Its games are "
             "Catcher, FlappyBird, MonsterKong, Pixelcopter, Pong, PuckWorld, Snake, "
-            "WaterWorld; of one of your own, give the class to PLEWrapper.",
+            "WaterWorld; for your own game, pass its class to PLEWrapper.",
         ),
     ],
 )

@@ -243,10 +243,11 @@ def test_an_unavailable_function_is_refused_with_a_list_of_available_ones(messag
     env.reset()
 
     assert (
-        "Function 331/Move_screen cannot be called now. Those that can are 0/no_op, "
-        "1/move_camera, 2/select_point, 3/select_rect, 4/select_control_group, "
-        "6/select_idle_worker, 7/select_army, 451/Smart_screen, 452/Smart_minimap. "
-        'Choose among them by the observation\'s "action_mask", or pass '
+        "Function 331/Move_screen cannot be called now. The available ones are "
+        "0/no_op, 1/move_camera, 2/select_point, 3/select_rect, "
+        "4/select_control_group, 6/select_idle_worker, 7/select_army, "
+        "451/Smart_screen, 452/Smart_minimap. "
+        'Choose among them with the observation\'s "action_mask", or pass '
         'illegal="noop".'
     ) == message_of(
         ValueError, lambda: env.step(idle(env) | {"function": np.array(331, np.int32)})
@@ -412,7 +413,7 @@ def test_agents_whose_games_do_not_end_together_are_refused(message_of):
     bare.step = lambda actions: [first, second._replace(step_type=2)]
     bare.reset = lambda: bare.step([])
     assert (
-        "Game.reset() returned time steps of which some end and some do not; an "
+        "Game.reset() returned time steps of which only some end; an "
         "environment of PySC2 returns a time step for each of its agents, here 2."
     ) == message_of(SpecError, env.reset)
 
@@ -553,8 +554,8 @@ def test_a_game_has_no_state(message_of):
     env = PySC2Wrapper(game())
     env.reset()
     assert (
-        "Game cannot save its state: StarCraft II has no way to go back into a game. "
-        "save_replay(folder) saves what has happened, to look at."
+        "Game cannot save its state: StarCraft II cannot restore a game. "
+        "save_replay(folder) saves a replay to watch."
     ) == message_of(NotImplementedError, env.get_state)
 
 

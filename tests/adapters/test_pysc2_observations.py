@@ -143,7 +143,7 @@ def test_whole_numbers_may_come_in_other_dtypes():
             "It does not fit its spec at observation['player'].\n\n"
             "  expected   ArraySpec(shape=(2,), dtype=int32, name='player')\n"
             "  got        array of shape (2,), dtype float64, values 0.5 … 1.0\n\n"
-            "Its values are no numbers that int32 can hold.",
+            "Its values are not numbers that int32 can hold.",
         ),
         (
             {"player": (2,)},
@@ -151,7 +151,7 @@ def test_whole_numbers_may_come_in_other_dtypes():
             "It does not fit its spec at observation['player'].\n\n"
             "  expected   ArraySpec(shape=(2,), dtype=int32, name='player')\n"
             "  got        a list of 2 elements\n\n"
-            "Its values are no numbers that int32 can hold.",
+            "Its values are not numbers that int32 can hold.",
         ),
         (
             {"cargo": (0, 7)},

@@ -144,9 +144,9 @@ def test_extra_values_are_saved_and_returned():
 def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env = Keeper(Walk(), threading.Lock())
     assert (
-        "Walk-v0 cannot save its state. A state is all that the environment and its "
-        "wrappers hold, and one of these things does not pickle: "
-        "cannot pickle '_thread.lock' object"
+        "Walk-v0 cannot save its state. A state has everything in the environment and "
+        "its wrappers, and something there does not pickle: cannot pickle "
+        "'_thread.lock' object"
     ) == message_of(NotImplementedError, lambda: take_snapshot(env, "Walk-v0"))
 
 

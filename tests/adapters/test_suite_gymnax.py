@@ -130,7 +130,7 @@ def test_an_unknown_argument_is_referred_to_params(message_of):
     assert message == (
         "gymnax does not make 'CartPole-v1' with max_steps_in_episode: "
         "CartPole.__init__() got an unexpected keyword argument "
-        "'max_steps_in_episode'. What it calls parameters goes into params={...}."
+        "'max_steps_in_episode'. Pass its parameters in params={...}."
     )
 
 

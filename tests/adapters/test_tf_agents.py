@@ -661,8 +661,8 @@ def test_an_object_other_than_an_environment_is_refused(thing, shown, message_of
 def test_a_tensorflow_environment_is_refused(message_of):
     text = message_of(TypeError, lambda: from_tf_agents(TensorEnvironment()))
     assert text.endswith(
-        ", which takes and returns tensors; it takes a Python environment. That within "
-        "a TFPyEnvironment is its `pyenv`."
+        ", which takes and returns tensors; it takes a Python environment. A "
+        "TFPyEnvironment has its own as `pyenv`."
     )
 
 

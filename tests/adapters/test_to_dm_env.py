@@ -520,15 +520,15 @@ def test_a_row_has_neither_seed_nor_state_of_its_own(call, arguments, what, mess
             batch_of,
             None,
             NotImplementedError,
-            "BatchedPyEnvironment is a batch, and dm_env knows none. "
+            "BatchedPyEnvironment is a batch, and dm_env has no batches. "
             "PyToDMWrapper.rows(env) makes an environment of each row.",
         ),
         (
             Held,
             1,
             NotImplementedError,
-            "The rows of Held cannot become environments of dm_env, because it cannot "
-            "move one while the others stay (holds_rows, resets_rows). A "
+            "The rows of Held cannot become environments of dm_env, because it "
+            "cannot step one while it holds the others (holds_rows, resets_rows). A "
             "BatchedPyEnvironment or ParallelPyEnvironment of single ones can.",
         ),
         (

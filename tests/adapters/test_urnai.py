@@ -150,8 +150,8 @@ def test_specs_can_be_declared():
         (
             lambda: to_urnai(BatchedPyEnvironment([CountingEnv()])),
             TypeError,
-            "to_urnai() was given BatchedPyEnvironment, which is batched; URNAI knows "
-            "single environments.",
+            "to_urnai() was given BatchedPyEnvironment, which is batched; URNAI only "
+            "has single environments.",
         ),
         (
             lambda: GymEnv("Pendulum-v1").get_action_wrapper(),
@@ -200,8 +200,8 @@ def test_to_urnai_keeps_an_instance_it_cannot_make_again(message_of):
     env.close()
     env.close()
     assert message_of(RuntimeError, env.reset) == (
-        "CountingEnv was closed. To start again, give to_urnai() something to call "
-        "that makes an environment."
+        "CountingEnv was closed. To start again, give to_urnai() a function that "
+        "makes an environment."
     )
 
 

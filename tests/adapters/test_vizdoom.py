@@ -202,9 +202,8 @@ def test_a_running_game_cannot_be_reconfigured():
 
     game.close()
     assert (
-        "VizDoomWrapper was given a game that runs already, where screen_resolution, "
-        "settings, realtime and window cannot be chosen any more. Pass it before its "
-        "init()."
+        "VizDoomWrapper was given a running game, whose screen_resolution, settings, "
+        "realtime and window can no longer be chosen. Pass it before its init()."
     ) == str(error.value)
 
 
@@ -261,8 +260,8 @@ def test_a_real_time_game_has_no_state(made):
 
     assert "ASYNC_PLAYER" == env.game.get_mode().name
     assert (
-        "basic cannot save its state: it runs in real time, and a state is the actions "
-        "that lead there once more. Make it with realtime=False."
+        "basic cannot save its state: it runs in real time, and a state is restored "
+        "by repeating its actions. Make it with realtime=False."
     ) == str(error.value)
 
 
@@ -296,7 +295,7 @@ def test_an_unknown_scenario_is_refused(message_of):
 def test_a_constructor_must_return_a_game(message_of):
     assert (
         "VizDoomWrapper was given what returned 3 of type int. It takes a "
-        "vizdoom.DoomGame, something to call that makes one, the name of a scenario "
+        "vizdoom.DoomGame, a function that makes one, the name of a scenario "
         "such as 'basic', or the path of a configuration."
     ) == message_of(TypeError, lambda: VizDoomWrapper(lambda: 3))
 

@@ -72,8 +72,8 @@ def test_a_menu_accepts_button_names_and_numbers():
         ),
         (
             0,
-            "actions is 0; a number says how many buttons are down together at most, "
-            "so it is 1 or more.",
+            "actions is 0; a number is the most buttons that are down together, so "
+            "it must be at least 1.",
         ),
     ],
 )

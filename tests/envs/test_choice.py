@@ -139,7 +139,7 @@ def test_differing_specs_are_refused(message_of):
         (
             lambda: Choice("Catch"),
             TypeError,
-            'envs must be a list of what makes the environments, such as ["Catch", '
+            'envs must be a list of names or constructors, such as ["Catch", '
             "my_game.Level], got the string 'Catch'.",
         ),
         (

@@ -373,8 +373,8 @@ UNCOMPILED = [
     (wrong_field, "The state has no field bord; its fields are board, row, column,"),
     (wrong_kind, "The name speed has values of two types: "),
     (wrong_method, "The random numbers have no randint(): they have random(), "),
-    (wrong_global, "The name SETTINGS is none that numba can compile"),
-    (wrong_name, "There is nothing called treasure."),
+    (wrong_global, "The name SETTINGS is not something that numba can compile"),
+    (wrong_name, "The name treasure is not defined."),
 ]
 
 
@@ -415,7 +415,7 @@ REFUSED = [
     ),
     (
         changed(reset=functools.partial(begin_hunt)),
-        "Rules.reset must be a plain function, as def makes it, got ",
+        "Rules.reset must be a plain function, made with def, got ",
     ),
     (changed(state={}), "Rules.state must be a dictionary with a value for each field"),
     (
@@ -430,7 +430,7 @@ REFUSED = [
         changed(state={"board": np.zeros(0)}),
         "Rules.state['board'] must be a number, or an array with elements, got ",
     ),
-    (changed(state={"two words": 1}), "Rules.state must have names as fields that "),
+    (changed(state={"two words": 1}), "Rules.state must have field names that "),
     (changed(state={"_row": 1}), "Rules.state must have fields that begin with a let"),
     (changed(info=("speed",)), "Rules.info must name fields of the state, got 'speed'"),
     (changed(max_episode_steps=0), "Rules.max_episode_steps must be "),
@@ -440,7 +440,7 @@ REFUSED = [
     ),
     (
         changed(observation_spec={"two words": Boat.rules.observation_spec}),
-        "Rules.observation_spec must have keys that Python takes as attributes, ",
+        "Rules.observation_spec must have keys that are valid Python attributes, ",
     ),
     (
         changed(action_spec={"left": Boat.rules.action_spec}),

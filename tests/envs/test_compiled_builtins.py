@@ -160,7 +160,7 @@ class Slippery(CartPole):
 
 def test_a_subclass_with_its_own_rules_is_not_compiled(message_of):
     assert (
-        "Slippery overrides _advance, of which the kernels of CartPole know nothing; "
+        "Slippery overrides _advance, which the kernels of CartPole ignore; "
         "make it without compiled=True."
     ) == message_of(NotImplementedError, lambda: Slippery(3, compiled=True))
 

@@ -77,8 +77,8 @@ class _AdapterType(abc.ABCMeta):
         refused = [name for name in _REFUSED if name in namespace]
         if refused:
             raise TypeError(
-                f"{name} defines {refused[0]}, through which Python and envkit reach "
-                "what else is in the class. An Adapter may define any other name."
+                f"{name} defines {refused[0]}, which Python and envkit use to reach "
+                "the rest of the class. An Adapter may define any other name."
             )
 
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:

@@ -407,15 +407,15 @@ class AdaptedEnvironment(ForeignEnvironment):
             spec = numbered(name, author.actions, author.num_actions)
         if spec is None and declared is not None:
             raise TypeError(
-                f"{name} has actions that cannot be counted, as they are not one "
-                f"integer from 0 on: {declared!r:.200}. Say how many there are: "
+                f"{name} has actions that cannot be counted, because they are not a "
+                f"single integer from 0: {declared!r:.200}. Declare their number: "
                 "num_actions = 4."
             )
         if spec is None:
             raise TypeError(
-                f"{name} does not say what actions there are. Declare a list of them, "
-                "actions = [...], or how many there are, num_actions = 4, or the specs "
-                "of an action, action_spec = BoundedArraySpec(...)."
+                f"{name} does not declare its actions. Declare a list of them, actions "
+                "= [...], or their number, num_actions = 4, or the specs of an "
+                "action, action_spec = BoundedArraySpec(...)."
             )
         return int(spec.maximum) + 1
 
@@ -487,7 +487,7 @@ class AdaptedEnvironment(ForeignEnvironment):
             return LegalActions(self._name, author.actions, self._count_actions())
         if author.observe_legal_actions:
             raise TypeError(
-                f"{self._name}.observe_legal_actions is set, and there is no method "
+                f"{self._name}.observe_legal_actions is set, but there is no method "
                 "legal_actions(observation)."
             )
         return None
@@ -576,7 +576,7 @@ class AdaptedEnvironment(ForeignEnvironment):
         raise NotImplementedError(
             f"{name} cannot save its state: something that it holds does not pickle: "
             f"{cause}. If the library can save states, write get_state() and "
-            "set_state(state), which ask it to."
+            "set_state(state), which call it."
         ) from cause
 
     def _set_state(self, state: Any) -> None:

@@ -251,7 +251,7 @@ class _Inference:
         for value in values:
             if not hasattr(value, "__len__") or isinstance(value, str | Mapping):
                 raise self._cannot(
-                    path, "a list, as max_lengths says", describe(value), _DECLARE
+                    path, "a list, as max_lengths declares", describe(value), _DECLARE
                 )
         elements = [element for value in values for element in value]
         elements = elements or _elements_of_empty(values)
@@ -262,7 +262,7 @@ class _Inference:
         else:
             raise self._cannot(
                 path,
-                "an element, to see what it looks like",
+                "an element to infer its spec from",
                 "an empty list",
                 "Declare the spec of an element beside the length: max_lengths = "
                 f"{self._in_class(path, key, f'({length}, ArraySpec((), np.float32))')}"
@@ -303,8 +303,8 @@ class _Inference:
 
 _KNOWN = "numbers, strings, arrays; dictionaries, lists and tuples of them"
 _DECLARE = (
-    "observation_spec() in the class declares what there is, with ObjectSpec() for "
-    "values that are not arrays."
+    "Declare observation_spec() in the class, with ObjectSpec() for values that are "
+    "not arrays."
 )
 
 

@@ -41,13 +41,13 @@ def numbered(
     if actions is not None:
         if not isinstance(actions, Sequence) or isinstance(actions, str):
             raise TypeError(
-                f"{name}.actions must be a list of what can be done, in which an "
-                f"action is a place, got {describe(actions)}."
+                f"{name}.actions must be a list of the possible actions, got "
+                f"{describe(actions)}."
             )
         count = len(actions)
         if num_actions not in (None, count):
             raise ValueError(
-                f"{name} has {count} actions, and num_actions is {num_actions}. One of "
+                f"{name} has {count} actions, but num_actions is {num_actions}. One of "
                 "the two is enough."
             )
     elif num_actions is None:
@@ -181,8 +181,8 @@ class LegalActions:
         if may_be_mask and may_be_places and self._count > 1:
             raise self._refused(
                 legal,
-                "Of two actions, 0 and 1 may be a mask as well as the places of both: "
-                "return booleans for a mask, and a set for places.",
+                "With two actions, 0 and 1 may be a mask or the indices of both: "
+                "return booleans for a mask, or a set for indices.",
             )
         if may_be_mask and given.tolist() != [0]:
             return given.astype(np.bool_)
@@ -192,7 +192,9 @@ class LegalActions:
         if isinstance(action, int | np.integer):
             return int(action)
         if self._actions is None or action not in self._actions:
-            raise self._refused(action, "It is neither in the menu nor a place in it.")
+            raise self._refused(
+                action, "It is neither in the menu nor an index into it."
+            )
         return self._actions.index(action)
 
     def _of_places(self, places: Iterable[int], legal: Any) -> Array:

@@ -153,8 +153,8 @@ def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Result
                 return Result(result[0], info=dict(result[1]))
         if result is None:
             raise SpecError(
-                f"{name}.reset() returned None; it returns the first observation. Did "
-                "a return statement get lost?"
+                f"{name}.reset() returned None; it must return the first observation. "
+                "Did a return statement get lost?"
             )
         return Result(result, info={})
 
@@ -197,10 +197,9 @@ def _parts_of(name: str, call: str, declared: Declared) -> list[str | None]:
     unknown = [part for part in named if part not in _PARTS]
     if unknown or "observation" not in named or len(set(named)) < len(named):
         raise ValueError(
-            f"{name}.{call}_returns must name the parts of what {call}() returns in "
-            "their order, one of them the observation, got "
-            f"{declared!r}. The parts are {', '.join(_PARTS)}, and _ for one that is "
-            "not used."
+            f"{name}.{call}_returns must name the parts of {call}()'s result in order, "
+            f"one of them the observation, got {declared!r}. The parts are "
+            f"{', '.join(_PARTS)}, and _ for one that is not used."
         )
     return parts
 
@@ -235,7 +234,7 @@ def _flag(name: str, value: Any, part: str) -> bool:
     ):
         return bool(array)
     raise SpecError(
-        f"{name}.step() returned {describe(value)} for {part}, which is True or "
+        f"{name}.step() returned {describe(value)} for {part}, which must be True or "
         "False.\n\n"
         f"{_how_to_declare('step')}"
     )
@@ -246,7 +245,7 @@ def _as_info(name: str, call: str, info: Any) -> Mapping[str, Any]:
         return {}
     if not isinstance(info, Mapping):
         raise SpecError(
-            f"{name}.{call}() returned {describe(info)} for info, which is a "
+            f"{name}.{call}() returned {describe(info)} for info, which must be a "
             f"dictionary.\n\n{_how_to_declare(call)}"
         )
     return dict(info)

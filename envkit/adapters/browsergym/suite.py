@@ -340,8 +340,9 @@ def _checked_parts(observations: Sequence[str]) -> tuple[str, ...]:
     unknown = [part for part in observations if part not in known]
     if unknown:
         raise ValueError(
-            f"observations has {unknown[0]!r}, which no observation of BrowserGym has."
-            f"{suggestion(unknown[0], known)} There are {', '.join(sorted(known))}."
+            f"observations has {unknown[0]!r}, which is not part of BrowserGym's "
+            f"observations.{suggestion(unknown[0], known)} There are "
+            f"{', '.join(sorted(known))}."
         )
     return tuple(dict.fromkeys(observations))
 
@@ -428,8 +429,8 @@ class _Driver:
         driver = cls._shared
         if driver._users and executable_path not in (None, driver.executable_path):
             raise ValueError(
-                f"executable_path is {executable_path!r}, and other environments of "
-                f"this process have {driver.executable_path!r}. A process has one "
+                f"executable_path is {executable_path!r}, but other environments of "
+                f"this process use {driver.executable_path!r}. A process has one "
                 "browser: close the others first."
             )
         driver._users += 1
@@ -448,9 +449,9 @@ class _Driver:
             self._start(name)
         elif threading.get_ident() != self._thread:
             raise RuntimeError(
-                f"{name} was used in another thread than that in which Playwright was "
-                "started, which it does not allow. Make it in a process of its own: "
-                "envkit.make(..., num_envs=1)."
+                f"{name} was used in a thread other than the one that started "
+                "Playwright, which Playwright does not allow. Give it its own "
+                "process: envkit.make(..., num_envs=1)."
             )
 
     def _start(self, name: str) -> None:
@@ -465,8 +466,8 @@ class _Driver:
             pass
         else:
             raise RuntimeError(
-                f"{name} was used in a program with an event loop, as notebooks are, "
-                "where Playwright does not start. Make it in a process of its own: "
+                f"{name} was used in a program with an event loop, such as a notebook, "
+                "where Playwright cannot start. Give it its own process: "
                 "envkit.make(..., num_envs=1)."
             )
         self._playwright = sync_playwright().start()

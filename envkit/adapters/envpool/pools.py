@@ -145,7 +145,7 @@ def _check_pool(env: Any, arguments: dict[str, Any], adapter: str) -> None:
         raise TypeError(
             f"{adapter} was given {what}, which is not a pool of EnvPool. "
             "envpool.make_gymnasium(...) makes one, and the name of an environment "
-            f"will do, too: {adapter}('CartPole-v1', num_envs=8)."
+            f"works too: {adapter}('CartPole-v1', num_envs=8)."
         )
     # Looked up on the class, because the pool makes its spaces on access.
     if not hasattr(type(env), "observation_space"):

@@ -181,7 +181,7 @@ class EnvPoolWrapper(ForeignBase):
         if self._rows.players > 1 and order is not AutoReset.NEXT_STEP:
             raise NotImplementedError(
                 f"{self._name} has {self._rows.players} players in each row. EnvPool "
-                "moves such rows together only, and begins the next episode with the "
+                "only moves such rows together, and begins the next episode with the "
                 "next step: autoreset=AutoReset.NEXT_STEP."
             )
         self._order = order
@@ -362,14 +362,14 @@ class EnvPoolWrapper(ForeignBase):
         if self._rows.players > 1:
             raise NotImplementedError(
                 f"{self._name} has {self._rows.players} players in each row. EnvPool "
-                f"moves such rows together only: call {call}() without a mask."
+                f"only moves such rows together: call {call}() without a mask."
             )
 
     def _get_state(self) -> NoReturn:
         raise NotImplementedError(
             f"{self._name} cannot save its state: EnvPool's environments are C++ "
-            "objects that offer no copy of themselves. Where a state is needed, step "
-            "the same game from another library, Gymnasium or ale-py for example."
+            "objects that offer no copy of themselves. If you need a state, use the "
+            "same game from another library, such as Gymnasium or ale-py."
         )
 
     def _set_state(self, state: Any) -> NoReturn:

@@ -303,8 +303,8 @@ class MemberReader(_SpaceWalk):
                     f"up to {counted(most, 'element')}",
                     members,
                     path,
-                    f"There are {len(members)} elements and room for {most}: "
-                    "max_lengths says how many there may be.",
+                    f"There are {len(members)} elements but room for {most}: "
+                    "max_lengths sets the limit.",
                 )
             columns = [leaf.copy() for leaf in neutral]
             for place, member in enumerate(members):
@@ -657,8 +657,7 @@ class ActionChecks(_Writer):
                     space,
                     text,
                     path,
-                    "The space leaves out some lengths or letters, and this text has "
-                    "them.",
+                    "The space excludes some lengths or letters that this text has.",
                 )
             return text
 

@@ -137,9 +137,9 @@ def take_vector_state(vector_env: Any, name: str, beside: Any) -> Any:
     kind = kind_of_vector_env(vector_env)
     if kind == "AsyncVectorEnv":
         raise NotImplementedError(
-            f"{name} cannot save its state: its environments are in processes of "
-            "Gymnasium's. Those of a SyncVectorEnv can be saved, and those of envkit's "
-            "ParallelPyEnvironment."
+            f"{name} cannot save its state: its environments are in Gymnasium's "
+            "processes. A SyncVectorEnv can save its environments, and so can "
+            "envkit's ParallelPyEnvironment."
         )
     if kind != "SyncVectorEnv":
         return take_snapshot(vector_env, name, beside)
@@ -214,8 +214,8 @@ def check_shared_memory(vector_env: Any, name: str) -> None:
         if kind_of_space(space) in _READ_ONCE:
             error = SpecError(
                 f"{name} has {space!r:.120} at observation{path}, which an "
-                "AsyncVectorEnv with shared memory shows as it was when it was made, "
-                "and never as it is. Make it with shared_memory=False."
+                "AsyncVectorEnv with shared memory never updates after it was made. "
+                "Make it with shared_memory=False."
             )
             error.path = f"observation{path}"
             raise error

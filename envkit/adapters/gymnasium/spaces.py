@@ -382,7 +382,7 @@ class MaxLengths:
         if unknown:
             raise ValueError(
                 f"max_lengths has {listed(map(repr, unknown))}, where the spaces have "
-                "no Sequence or Graph. A place must be written as in Python, such as "
+                "no Sequence or Graph. A path must be written as in Python, such as "
                 "\"['path']\", or be the key alone."
             )
 

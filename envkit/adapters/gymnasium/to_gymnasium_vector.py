@@ -324,9 +324,9 @@ class PyToGymnasiumVector(LateBase):
         pending.is_late = True
         if not pending.wait(timeout):
             raise _timeout_error()(
-                f"{kind}_wait() has waited for {timeout:g} s in vain. What "
-                f"{kind}_async() began goes on: call {kind}_wait() again, or reset(), "
-                "which lets go of it."
+                f"{kind}_wait() has waited for {timeout:g} s without a result. The "
+                f"call that {kind}_async() began continues: call {kind}_wait() again, "
+                "or reset(), which abandons it."
             )
         self._pending = None
         return pending.result()
@@ -353,9 +353,9 @@ class PyToGymnasiumVector(LateBase):
 
             kind = pending.kind
             raise AlreadyPendingCallError(
-                f"{call}() was called while {kind}_async() is under way. Call "
-                f"{kind}_wait() first"
-                f"{', or reset(), which lets go of it' if pending.is_late else ''}.",
+                f"{call}() was called while {kind}_async() is pending. Call "
+                f"{kind}_wait() "
+                f"first{', or reset(), which abandons it' if pending.is_late else ''}.",
                 kind,
             )
 
@@ -370,7 +370,7 @@ class PyToGymnasiumVector(LateBase):
         self._check_idle(call)
         self._raise(
             "ResetNeeded",
-            f"{call}() was called before the first reset(). Call it first.",
+            f"{call}() was called before the first reset(). Call reset() first.",
         )
 
     def _raise(self, name: str, message: str) -> NoReturn:
@@ -513,7 +513,9 @@ def _as_reset_mask(mask: Any, rows: int) -> Array:
             f"{describe(mask)}."
         )
     if mask.shape != (rows,) or not mask.any():
-        got = "one that is true nowhere" if mask.shape == (rows,) else describe(mask)
+        got = (
+            "a mask without a true element" if mask.shape == (rows,) else describe(mask)
+        )
         raise ValueError(
             f"reset_mask must be a boolean array of shape ({rows},), true for the rows "
             f"to begin, got {got}."
@@ -875,9 +877,7 @@ def _chosen_order(env: Any, wanted: AutoReset) -> AutoReset:
 def _refuse(env: Any, wanted: AutoReset, own: AutoReset, adapter: str) -> NoReturn:
     name = type(env).__name__
     if own is _SAME:
-        why = (
-            "its own order is SAME_STEP, in which the end of an episode is left at once"
-        )
+        why = "its own order is SAME_STEP, which leaves the end of an episode at once"
     elif wanted is _NEXT:
         why = (
             "its own order is DISABLED, and it cannot leave rows where they are while "

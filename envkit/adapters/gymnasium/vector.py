@@ -718,9 +718,9 @@ class _Steps:
         ended = np.logical_or(terminated, truncated)
         if ended.shape != self._shape or ended.dtype != _BOOLEAN:
             raise SpecError(
-                f"{self._name}.step() says with {describe(terminated)} and "
-                f"{describe(truncated)} which episodes have ended; in Gymnasium these "
-                f"are two arrays of shape {self._shape}, with a boolean for each row."
+                f"{self._name}.step() returned {describe(terminated)} and "
+                f"{describe(truncated)} as flags; in Gymnasium these are two arrays of "
+                f"shape {self._shape}, with a boolean for each row."
             )
         first, second = (
             np.broadcast_to(np.asarray(flag).astype(_BOOLEAN), self._shape)
@@ -846,9 +846,9 @@ def _options_of_all(options: Any, rows: Array | None) -> dict[str, Any] | None:
     asked = [own for row, own in enumerate(options) if rows is None or rows[row]]
     if any(own != asked[0] for own in asked):
         raise NotImplementedError(
-            "A vector environment of Gymnasium's is reset with the same options in all "
-            "rows. Pass one dictionary. envkit's pools, and vectorize(), make "
-            "environments with options of their own."
+            "A Gymnasium vector environment resets all rows with the same options. "
+            "Pass one dictionary. envkit's pools, and vectorize(), make environments "
+            "with options of their own."
         )
     return _own_options(asked[0])
 

@@ -121,8 +121,8 @@ def vectorize(
     require("gymnasium", needed_by="vectorize", extra="gymnasium")
     if worker is not None:
         raise ValueError(
-            "worker was given, and vectorize() has no place for it: envkit's workers "
-            "run a program of their own. worker_setup runs something first in each."
+            "worker is not supported by vectorize(): envkit's workers run their own "
+            "program. worker_setup runs a function first in each."
         )
     check_infos(infos)
     order = as_order(autoreset_mode)

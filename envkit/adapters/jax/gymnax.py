@@ -126,8 +126,8 @@ def _checked(env: Any) -> Any:
         )
     if hasattr(env, "step_env") and not hasattr(type(env), "step_env"):
         raise TypeError(
-            f"GymnaxWrapper was given the wrapper {type(env).__name__}. Wrappers of "
-            "gymnax see the next episode in place of an episode's end. Pass the "
+            f"GymnaxWrapper was given the wrapper {type(env).__name__}. gymnax's "
+            "wrappers see the next episode instead of an episode's end. Pass the "
             "environment itself, and use the wrappers of envkit.wrappers."
         )
     return env
@@ -234,8 +234,8 @@ def action_spec_from_space(space: Any, path: str = "action") -> NestedSpec:
         )
     if not hasattr(space, "shape") or not hasattr(space, "dtype"):
         raise TypeError(
-            f"The space of {path} is {describe(space)}; it has neither `spaces`, "
-            "as those that contain others have, nor `shape` and `dtype`."
+            f"The space of {path} is {describe(space)}; it has neither `spaces`, like "
+            "a composite space, nor `shape` and `dtype`."
         )
     spec = ArraySpec(tuple(space.shape), np.dtype(space.dtype), path)
     return _bounded(spec, space) if spec.dtype.kind in "iuf" else spec
@@ -390,8 +390,8 @@ def _make(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
             raise
         names = ", ".join(key for key, _ in kwargs)
         raise TypeError(
-            f"gymnax does not make {name!r} with {names}: {error}. What it calls "
-            "parameters goes into params={...}."
+            f"gymnax does not make {name!r} with {names}: {error}. Pass its parameters "
+            f"in params={...}."
         ) from error
     return env
 

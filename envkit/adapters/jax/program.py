@@ -222,8 +222,8 @@ class RowProgram:
         if not isinstance(result, tuple) or len(result) not in (5, 6):
             raise SpecError(
                 f"The step of a functional environment returned {describe(result)}. It "
-                "returns the tuple (observation, state, reward, terminated, truncated, "
-                "info), or with done in place of the two flags."
+                "must return the tuple (observation, state, reward, terminated, "
+                "truncated, info), or one with done instead of the two flags."
             )
         observation, state, reward, terminated, *rest = result
         truncated = rest[0] if len(rest) == 2 else False

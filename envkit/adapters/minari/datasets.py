@@ -190,8 +190,8 @@ def from_minari(
     path = Path(os.path.abspath(directory))
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(
-            f"There is something in {str(path)!r} already, and a recording has its "
-            "directory for itself. Choose another one."
+            f"{str(path)!r} is not an empty directory, and a recording needs its own. "
+            "Choose another one."
         )
     if not source.is_ours:
         env = make("envkit.adapters.minari:MinariReplay", dataset=source.id)
@@ -503,7 +503,7 @@ def _space(what: str, spec: Any) -> Any:
         if 0 in leaf.shape:
             raise RecordingError(
                 f"Minari cannot hold the {what}, which has an array of shape "
-                f"{leaf.shape}: an array must have an element."
+                f"{leaf.shape}: an array must have at least one element."
             )
     space = space_from_spec(spec)
     try:
@@ -511,8 +511,8 @@ def _space(what: str, spec: Any) -> Any:
         deserialize_space(serialize_space(space))
     except (NotImplementedError, OverflowError, TypeError, ValueError, AssertionError):
         raise RecordingError(
-            f"Minari cannot hold the {what}: it has no way of keeping the space {space}"
-            ", or one within it. Wrap the environment so that it gives arrays."
+            f"Minari cannot hold the {what}: it cannot store the space {space}, or one "
+            "within it. Wrap the environment so that it gives arrays."
         ) from None
     return space
 

@@ -133,7 +133,7 @@ class AgentView:
             if not named or set(spec) != set(self.agents):
                 raise ValueError(
                     f"{self._who} was given {self._env_name}, whose {part}_spec() does "
-                    f"not have the agents {self.agents!r:.200} for its keys."
+                    f"not have the agents {self.agents!r:.200} as its keys."
                 )
         return layout.split_specs(spec)
 
@@ -163,7 +163,8 @@ def _layout_of(
                 f"{sorted(unknown, key=str)!r:.120} beside what its agents see. "
                 + (
                     'Its agents take turns: only PettingZooWrapper(env, agents="axis") '
-                    "and its like have a part for each agent in every step."
+                    "and similar environments have a part for each agent in every "
+                    "step."
                     if "agent" in unknown
                     else "There is no agent to give that to."
                 )
@@ -179,8 +180,8 @@ def _layout_of(
         if nest.is_nested(spec) or (part == "discount" and spec.shape != ()):
             raise ValueError(
                 f"{who} was given {type(env).__name__}, whose {part}_spec() is "
-                f"{spec!r:.200}, and whose observation does not say who is alive. If "
-                "its arrays begin with a dimension of agents, name them: "
+                f"{spec!r:.200}, and whose observation does not say which agents are "
+                "alive. If its arrays begin with a dimension of agents, name them: "
                 'agents=["agent_0", "agent_1"].'
             )
     return OneLayout([_ONE] if agents is None else agents)

@@ -102,7 +102,7 @@ class PettingZooWrapper(GameEnvironment):
             raise TypeError(
                 f"{self._adapter} was given {name_of_game(game)}, whose agents take "
                 "turns: its metadata does not say that it is_parallelizable. "
-                "PettingZooAECWrapper takes it as it is."
+                "PettingZooAECWrapper takes it unchanged."
             )
         from pettingzoo.utils.conversions import aec_to_parallel
 

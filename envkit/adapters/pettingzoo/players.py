@@ -140,9 +140,9 @@ class Player:
     def _spec_of_info_mask(self) -> NestedSpec:
         if kind_of_space(self.action_space) != "Discrete":
             raise ValueError(
-                f"{self._name} cannot have its masks read from infos: actions of "
-                f"{self.agent!r} are {self.action_space}, and only those of a Discrete "
-                "space can be counted."
+                f"{self._name} cannot read masks from infos: the actions of "
+                f"{self.agent!r} are {self.action_space}, and only actions of a "
+                "Discrete space can be counted."
             )
         count = int(self.action_space.n)
         return BoundedArraySpec((count,), np.int8, 0, 1, "action_mask")

@@ -129,7 +129,7 @@ def _class_of(name: str) -> Callable[..., Any]:
     if not hasattr(module, name):
         raise ValueError(
             f"PLE has no game named {name!r}.{registry.suggestion(name, GAMES)} Its "
-            f"games are {', '.join(GAMES)}; of one of your own, give the class to "
+            f"games are {', '.join(GAMES)}; for your own game, pass its class to "
             "PLEWrapper."
         )
     return getattr(module, name)  # type: ignore[no-any-return]  # a class
@@ -295,8 +295,8 @@ class PLEWrapper(Adapter, environment=_PlayedGame):
             return self._ple.getGameState()
         except ValueError as error:
             raise ValueError(
-                f"{self._name} has no state to observe, as some games of PLE have "
-                'none: its picture is all there is. Pass observation="screen".'
+                f"{self._name} has no state to observe, like some games of PLE: "
+                'it only has a picture. Pass observation="screen".'
             ) from error
 
     @property
@@ -485,7 +485,7 @@ def as_ple(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
         raise TypeError(
             f"PLEWrapper {how} {describe(made)}, which is neither a PLE nor a game of "
             "PLE. PLEWrapper(Catcher), PLEWrapper(PLE(Catcher())) and "
-            "PLEWrapper(lambda: PLE(Catcher())) are all right."
+            "PLEWrapper(lambda: PLE(Catcher())) all work."
         )
     return _ple_of(made, ple_kwargs)
 
@@ -564,8 +564,8 @@ def _explained(error: SpecError) -> SpecError:
     if not error.reason:
         return error
     longer = SpecError(
-        f"{error}\n\nThe specs are those of the first state of the game. Where later "
-        "ones differ, say the whole shape of a list in max_lengths, or give PLE a "
+        f"{error}\n\nThe specs are those of the first state of the game. If later ones "
+        "differ, give the whole shape of a list in max_lengths, or give PLE a "
         "state_preprocessor, which makes an array of the state."
     )
     longer.path, longer.reason = error.path, error.reason

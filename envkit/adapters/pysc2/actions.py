@@ -97,9 +97,9 @@ class Functions(NamedTuple):
         """Returns the error message for a function that is not available now."""
         names = listed([self.named(int(other)) for other in sorted(legal)], most=_NAMED)
         return (
-            f"Function {self.named(number)} cannot be called now. Those that can are "
-            f'{names}. Choose among them by the observation\'s "action_mask", or pass '
-            'illegal="noop".'
+            f"Function {self.named(number)} cannot be called now. The available ones "
+            f"are {names}. Choose among them with the observation's "
+            '"action_mask", or pass illegal="noop".'
         )
 
     def sample(self, rng: RandomSource) -> tuple[int, list[list[int]]]:

@@ -243,7 +243,7 @@ class Observer:
                 converted = array.astype(spec.dtype)
             if (converted == array).all():
                 return converted
-        reason = f"Its values are no numbers that {spec.dtype} can hold."
+        reason = f"Its values are not numbers that {spec.dtype} can hold."
         raise self._misfit(name, value, reason, spec)
 
     def _misfit(

@@ -344,7 +344,7 @@ class PySC2Wrapper(ForeignEnvironment):
             self._refuse(call, f"{len(time_steps)} time steps")
         # PySC2 has one clock and one end for all agents.
         if len(kinds) > 1 or len(discounts) > 1:
-            self._refuse(call, "time steps of which some end and some do not")
+            self._refuse(call, "time steps of which only some end")
         self._theirs = time_steps
         (kind,), (discount,) = kinds, discounts
         rewards = [each.reward for each in time_steps]
@@ -375,8 +375,8 @@ class PySC2Wrapper(ForeignEnvironment):
 
     def _get_state(self) -> Any:
         raise NotImplementedError(
-            f"{self._name} cannot save its state: StarCraft II has no way to go back "
-            "into a game. save_replay(folder) saves what has happened, to look at."
+            f"{self._name} cannot save its state: StarCraft II cannot restore a game. "
+            "save_replay(folder) saves a replay to watch."
         )
 
     def _set_state(self, state: Any) -> None:

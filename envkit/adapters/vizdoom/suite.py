@@ -360,7 +360,7 @@ class VizDoomWrapper(Adapter, environment=_PlayedGame):
         if not self._repeatable:
             raise NotImplementedError(
                 f"{self._name} cannot save its state: it runs in real time, and a "
-                "state is the actions that lead there once more. Make it with "
+                "state is restored by repeating its actions. Make it with "
                 "realtime=False."
             )
         return {
@@ -403,9 +403,9 @@ def _check_unchanged(*asked: Any) -> None:
     """Raises if a running game would have to change."""
     if any(asked):
         raise ValueError(
-            "VizDoomWrapper was given a game that runs already, where "
-            "screen_resolution, settings, realtime and window cannot be chosen any "
-            "more. Pass it before its init()."
+            "VizDoomWrapper was given a running game, whose screen_resolution, "
+            "settings, realtime and window can no longer be chosen. Pass it before "
+            "its init()."
         )
 
 
@@ -485,8 +485,8 @@ def _game_of(game: Any) -> tuple[Any, str, bool]:
         returned = "what returned " if ours else ""
         raise TypeError(
             f"VizDoomWrapper was given {returned}{describe(made)}. It takes a "
-            "vizdoom.DoomGame, something to call that makes one, the name of a "
-            "scenario such as 'basic', or the path of a configuration."
+            "vizdoom.DoomGame, a function that makes one, the name of a scenario such "
+            "as 'basic', or the path of a configuration."
         )
     return made, type(made).__name__, ours
 
@@ -500,8 +500,8 @@ def _configuration(name: str) -> Path:
             return path.absolute()
     known = _shipped_scenarios()
     raise ValueError(
-        f"There is no scenario {name!r}, and no file of that name."
-        f"{suggestion(name, known)} ViZDoom brings along {', '.join(known)}."
+        f"There is no scenario {name!r}, and no file of that "
+        f"name.{suggestion(name, known)} ViZDoom includes {', '.join(known)}."
     )
 
 
@@ -596,8 +596,8 @@ def _menu_of(game: Any, actions: str | int | Sequence[Any]) -> Array | None:
     if isinstance(actions, int):
         if isinstance(actions, bool) or actions < 1:
             raise ValueError(
-                f"actions is {actions!r}; a number says how many buttons are down "
-                "together at most, so it is 1 or more."
+                f"actions is {actions!r}; a number is the most buttons that are down "
+                "together, so it must be at least 1."
             )
         return _combinations(buttons, actions)
     if isinstance(actions, str) or not isinstance(actions, Sequence) or not actions:

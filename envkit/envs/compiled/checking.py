@@ -138,8 +138,8 @@ def _rows_that_differ(one: Array, other: Array) -> Array:
     """Returns the rows whose bytes differ; NaN equals itself."""
     if one.dtype != other.dtype or one.shape != other.shape:
         raise RulesDiffer(
-            f"One is {describe(one)} and the other {describe(other)}: that is a defect "
-            "of envkit's."
+            f"One is {describe(one)} and the other {describe(other)}: that is a bug in "
+            "envkit."
         )
     rows = len(one)
     sides = [

@@ -27,13 +27,13 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"Field '([^']+)' was not found in record",
         "The state has no field {0}; its fields are {fields}. Add it to Rules.state "
-        "with the value it begins with.",
+        "with its initial value.",
     ),
     (
         r"Cannot resolve setattr: \(Record.*\)\.([A-Za-z]\w*) =",
-        "The state takes no such value as state.{0}. A field keeps the type it has in "
-        "Rules.state (the fields are {fields}), and an array cannot be replaced: write "
-        "its elements, as in state.{0}[:] = ...",
+        "state.{0} cannot take this value. A field keeps the type it has in "
+        "Rules.state (the fields are {fields}), and an array cannot be replaced: "
+        "write its elements, as in state.{0}[:] = ...",
     ),
     (
         r"Unknown attribute '([^']+)' of type (?:\S*\.)?Rng",
@@ -42,28 +42,28 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"Unknown attribute '([^']+)' of type (.+)",
-        "numba does not know {0} of {1}. Write what it does as a loop, or take "
-        "another function of math or NumPy.",
+        "numba does not know {0} of {1}. Replace it with a loop, or with another "
+        "function of math or NumPy.",
     ),
     (
         r"(?:Untyped global name|global name) '([^']+)':?.*?(?:of|for) (<.+?>)?",
-        "The name {0} is none that numba can compile {1}. Rules may use numbers, "
-        "tuples, NumPy arrays that do not change, and plain functions; put what "
-        "changes into Rules.state.",
+        "The name {0} is not something that numba can compile {1}. Rules may use "
+        "numbers, tuples, NumPy arrays that do not change, and plain functions; put "
+        "what changes into Rules.state.",
     ),
     (
         r"NameError: name '([^']+)' is not defined",
-        "There is nothing called {0}.",
+        "The name {0} is not defined.",
     ),
     (
         r"Use of unsupported NumPy function '([^']+)'",
-        "numba does not know {0}. Write what it does as a loop over elements.",
+        "numba does not know {0}. Replace it with a loop over elements.",
     ),
     (
         r"[Uu]nsupported (?:op|opcode|bytecode|use of op)\w*[:( ]+(?:found: )?(.+)",
         "numba does not compile this statement: {0}. Rules are made of numbers, "
         "arrays, if, for, while and calls of plain functions; with, try, yield, "
-        "lambdas, f-strings and classes are none of that.",
+        "lambdas, f-strings and classes are not allowed.",
     ),
     (
         r"dict|list|set\(",

@@ -163,7 +163,7 @@ def _checked_rule(name: str, rule: Any, taken: tuple[str, ...]) -> FunctionType:
     rule = getattr(rule, "py_func", rule)  # if numba has compiled it already
     if not isinstance(rule, FunctionType):
         raise TypeError(
-            f"Rules.{name} must be a plain function, as def makes it, got "
+            f"Rules.{name} must be a plain function, made with def, got "
             f"{describe(rule)}."
         )
     parameters = inspect.signature(rule).parameters.values()
@@ -218,8 +218,8 @@ def _globals_of(code: CodeType) -> Iterator[tuple[str, object]]:
 def _check_field(name: Any, value: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(
-            f"Rules.state must have names as fields that Python takes as attributes, "
-            f"got {name!r}."
+            "Rules.state must have field names that are valid Python attributes, got "
+            f"{name!r}."
         )
     if name.startswith("_"):
         raise ValueError(
@@ -229,8 +229,8 @@ def _check_field(name: Any, value: Any) -> None:
         if value.dtype.name not in _ARRAYS:
             raise TypeError(
                 f"Rules.state[{name!r}] must be an array of one of {listed(_ARRAYS)}, "
-                f"got {describe(value)}. With these numba calculates as Python does "
-                "(take int8 for booleans); what observe() writes may have any dtype."
+                f"got {describe(value)}. With these, numba computes like Python (take "
+                "int8 for booleans); what observe() writes may have any dtype."
             )
         if value.ndim == 0 or value.size == 0:
             raise TypeError(
@@ -256,7 +256,7 @@ def _check_specs(observation: Any, action: Any) -> None:
             is_name = isinstance(name, str) and name.isidentifier()
             if not is_name or keyword.iskeyword(name) or name.startswith("_"):
                 raise ValueError(
-                    "Rules.observation_spec must have keys that Python takes as "
+                    "Rules.observation_spec must have keys that are valid Python "
                     f"attributes, since observe() writes out.key, got {name!r}."
                 )
     if not _is_numeric(action, "iuf"):

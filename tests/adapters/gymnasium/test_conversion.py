@@ -374,7 +374,7 @@ def test_a_text_that_fits_the_spec_but_not_the_space_is_refused(text, message_of
         "It does not fit its spec at action['word'].\n\n"
         f"  expected   {space['word']!r}\n"
         f"  got        the string {text!r}\n\n"
-        "The space leaves out some lengths or letters, and this text has them."
+        "The space excludes some lengths or letters that this text has."
     ) == message_of(SpecError, lambda: converter(space)({"word": text}))
 
 
@@ -560,7 +560,7 @@ def test_max_lengths_accepts_keys_and_paths(place):
         (
             {"way": 3},
             "max_lengths has 'way', where the spaces have no Sequence or Graph. A "
-            "place must be written as in Python, such as \"['path']\", or be the key "
+            "path must be written as in Python, such as \"['path']\", or be the key "
             "alone.",
         ),
         (
@@ -657,7 +657,7 @@ def test_a_longer_member_is_refused(message_of):
         "observation['path'].\n\n"
         "  expected   up to 2 elements\n"
         "  got        a tuple of 3 elements\n\n"
-        "There are 3 elements and room for 2: max_lengths says how many there may be."
+        "There are 3 elements but room for 2: max_lengths sets the limit."
     ) == message_of(SpecError, lambda: env.step(moves(1)))
 
 

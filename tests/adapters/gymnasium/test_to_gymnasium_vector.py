@@ -773,12 +773,12 @@ def test_step_wait_and_reset_wait_return_the_results(gated):
 def test_a_wait_that_times_out_loses_nothing(late, message_of):
     env, envs = late
     assert (
-        "step_wait() has waited for 0 s in vain. What step_async() began goes on: call "
-        "step_wait() again, or reset(), which lets go of it."
+        "step_wait() has waited for 0 s without a result. The call that step_async() "
+        "began continues: call step_wait() again, or reset(), which abandons it."
     ) == message_of(multiprocessing.TimeoutError, lambda: envs.step_wait(timeout=0))
     assert (
-        "step() was called while step_async() is under way. Call step_wait() first, or "
-        "reset(), which lets go of it."
+        "step() was called while step_async() is pending. Call step_wait() first, "
+        "or reset(), which abandons it."
     ) == message_of(AlreadyPendingCallError, lambda: envs.step(np.zeros(1, np.int64)))
     env.gate.set()
     assert [1] == envs.step_wait()[0].tolist()
@@ -1097,8 +1097,8 @@ FIRST_RESET = "PyToGymnasiumVector(BatchedPyEnvironment): "
         (
             lambda: begun(batch_of(counting()), np.zeros(2, bool)),
             ValueError,
-            f"{NO_MASK}of shape (2,), true for the rows to begin, got one that is true "
-            "nowhere.",
+            f"{NO_MASK}of shape (2,), true for the rows to begin, got a mask without "
+            "a true element.",
         ),
         (
             lambda: begun(Together(batch_size=2), np.array([True, False])),
@@ -1115,13 +1115,14 @@ FIRST_RESET = "PyToGymnasiumVector(BatchedPyEnvironment): "
         (
             lambda: vector().step(NO_ACTIONS),
             ResetNeeded,
-            f"{FIRST_RESET}step() was called before the first reset(). Call it first.",
+            f"{FIRST_RESET}step() was called before the first reset(). Call reset() "
+            "first.",
         ),
         (
             lambda: vector().step_async(NO_ACTIONS),
             ResetNeeded,
-            f"{FIRST_RESET}step_async() was called before the first reset(). Call it "
-            "first.",
+            f"{FIRST_RESET}step_async() was called before the first reset(). Call "
+            "reset() first.",
         ),
         (
             lambda: PyToGymnasiumVector(shared_stream()).reset(seed=[None, 3]),
@@ -1359,14 +1360,14 @@ def test_the_order_is_set_on_the_pool_inside_a_wrapper():
         (
             Rushing,
             NEXT,
-            "Rushing the autoreset_mode 'NextStep': its own order is SAME_STEP, in "
-            "which the end of an episode is left at once. Its own is 'SameStep'.",
+            "Rushing the autoreset_mode 'NextStep': its own order is SAME_STEP, "
+            "which leaves the end of an episode at once. Its own is 'SameStep'.",
         ),
         (
             Rushing,
             DISABLED,
-            "Rushing the autoreset_mode 'Disabled': its own order is SAME_STEP, in "
-            "which the end of an episode is left at once. Its own is 'SameStep'.",
+            "Rushing the autoreset_mode 'Disabled': its own order is SAME_STEP, "
+            "which leaves the end of an episode at once. Its own is 'SameStep'.",
         ),
     ],
 )

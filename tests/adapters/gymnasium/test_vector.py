@@ -1018,8 +1018,8 @@ def test_an_unpicklable_attribute_prevents_saving_the_state(message_of):
     env.vector_env.window = (one for one in ())
     text = message_of(NotImplementedError, env.get_state)
     assert text.startswith(
-        "SyncVectorEnv cannot save its state. A state is all that the environment and "
-        "its wrappers hold, and one of these things does not pickle: "
+        "SyncVectorEnv cannot save its state. A state has everything in the "
+        "environment and its wrappers, and something there does not pickle: "
     )
 
 
@@ -1067,8 +1067,8 @@ def test_spaces_that_async_vector_environments_share_only_once_are_refused(
 
     assert (
         f"AsyncVectorEnv has {space!r:.120} at observation['seen'][1], which an "
-        "AsyncVectorEnv with shared memory shows as it was when it was made, and never "
-        "as it is. Make it with shared_memory=False."
+        "AsyncVectorEnv with shared memory never updates after it was made. Make it "
+        "with shared_memory=False."
     ) == text
 
 
@@ -1105,9 +1105,9 @@ def test_async_vector_environments_answer_calls_and_refuse_get_state(message_of)
         assert [10.0] == env.access("force_mag")
         assert [0.5] == env.call("get_wrapper_attr", "length")
         assert (
-            "AsyncVectorEnv cannot save its state: its environments are in processes "
-            "of Gymnasium's. Those of a SyncVectorEnv can be saved, and those of "
-            "envkit's ParallelPyEnvironment."
+            "AsyncVectorEnv cannot save its state: its environments are in "
+            "Gymnasium's processes. A SyncVectorEnv can save its environments, and so "
+            "can envkit's ParallelPyEnvironment."
         ) == message_of(NotImplementedError, env.get_state)
 
 
@@ -1321,8 +1321,8 @@ TOO_MANY = (
         (
             lambda: stepped((*told([7, 8])[:2], True, False, {})),
             SpecError,
-            "Told.step() says with True of type bool and False of type bool which "
-            "episodes have ended; in Gymnasium these are two arrays of shape (2,), "
+            "Told.step() returned True of type bool and False of type bool as flags; "
+            "in Gymnasium these are two arrays of shape (2,), "
             "with a boolean for each row.",
         ),
         (

@@ -582,8 +582,8 @@ def test_equal_spaces_are_not_sent_by_workers():
         (
             lambda: inline([Frail], worker=print),
             ValueError,
-            "worker was given, and vectorize() has no place for it: envkit's workers "
-            "run a program of their own. worker_setup runs something first in each.",
+            "worker is not supported by vectorize(): envkit's workers run their own "
+            "program. worker_setup runs a function first in each.",
         ),
         (
             lambda: inline(Frail),

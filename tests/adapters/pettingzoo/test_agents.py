@@ -231,8 +231,8 @@ def test_turn_based_agents_are_refused(message_of):
     ) == (
         "AgentTimeSteps was given PettingZooAECWrapper, which observes ['agent'] "
         "beside what its agents see. Its agents take turns: only "
-        'PettingZooWrapper(env, agents="axis") and its like have a part for each agent '
-        "in every step."
+        'PettingZooWrapper(env, agents="axis") and similar environments have a part '
+        "for each agent in every step."
     )
 
 

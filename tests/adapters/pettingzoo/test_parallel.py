@@ -552,8 +552,8 @@ def stepped(action, game=Meadow, agents="axis"):
         (
             lambda: PettingZooWrapper(walkers, action_mask="info"),
             ValueError,
-            "multiwalker_v9 cannot have its masks read from infos: actions of "
-            "'walker_0' are Box(-1.0, 1.0, (4,), float32), and only those of a "
+            "multiwalker_v9 cannot read masks from infos: the actions of "
+            "'walker_0' are Box(-1.0, 1.0, (4,), float32), and only actions of a "
             "Discrete space can be counted.",
         ),
         (
@@ -609,7 +609,7 @@ def stepped(action, game=Meadow, agents="axis"):
             TypeError,
             "PettingZooWrapper was given auction_v1, whose agents take turns: its "
             "metadata does not say that it is_parallelizable. PettingZooAECWrapper "
-            "takes it as it is.",
+            "takes it unchanged.",
         ),
         (
             lambda: PettingZooWrapper(Nameless),

@@ -344,8 +344,8 @@ def test_a_game_pickles():
             lambda: PettingZooAECWrapper(Auction),
             "to_pettingzoo was given PettingZooAECWrapper, which observes ['agent'] "
             "beside what its agents see. Its agents take turns: only "
-            'PettingZooWrapper(env, agents="axis") and its like have a part for each '
-            "agent in every step.",
+            'PettingZooWrapper(env, agents="axis") and similar environments have a '
+            "part for each agent in every step.",
         ),
     ],
 )
