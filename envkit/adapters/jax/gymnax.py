@@ -391,7 +391,7 @@ def _make(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
         names = ", ".join(key for key, _ in kwargs)
         raise TypeError(
             f"gymnax does not make {name!r} with {names}: {error}. Pass its parameters "
-            f"in params={...}."
+            "in params={...}."
         ) from error
     return env
 
