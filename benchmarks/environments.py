@@ -27,6 +27,24 @@ from envkit import (
 MID = StepType.MID
 # What an environment does in a step besides answering.
 Work = Callable[[], None]
+OBSERVATION = np.zeros(4, np.float32)
+TIME_STEP = transition(OBSERVATION, reward=0.0)
+
+
+class Trivial(PyEnvironment):
+    """Does nothing, so that what remains is the share of what is around it."""
+
+    def observation_spec(self) -> ArraySpec:
+        return ArraySpec((4,), np.float32)
+
+    def action_spec(self) -> ArraySpec:
+        return ArraySpec((), np.int64)
+
+    def _reset(self) -> TimeStep:
+        return restart(OBSERVATION)
+
+    def _step(self, action: object) -> TimeStep:
+        return TIME_STEP
 
 
 def spin(nanoseconds: int) -> None:

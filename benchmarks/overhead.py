@@ -13,10 +13,11 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 import tree
+from environments import OBSERVATION, TIME_STEP, Trivial
 from gymnasium import spaces
 from side_by_side import Contender, Figures, Report, opened, options, take_turns
 
-from envkit import ArraySpec, PyEnvironment, TimeStep, restart, transition
+from envkit import TimeStep
 from envkit.adapters import GymnasiumWrapper
 from envkit.nest import Structure
 from envkit.parallel.messages import Hello, WorkerJob
@@ -24,30 +25,12 @@ from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import RESET, STEP, SlabLayout
 from envkit.parallel.worker.runner import EnvRunner
 
-OBSERVATION = np.zeros(4, np.float32)
-TIME_STEP = transition(OBSERVATION, reward=0.0)
 NEST = {
     "camera": {"left": 0, "right": 1},
     "joints": (2, 3),
     "goal": [4],
     "time": 5,
 }
-
-
-class Trivial(PyEnvironment):
-    """Does nothing, so that what remains is envkit's own share."""
-
-    def observation_spec(self) -> ArraySpec:
-        return ArraySpec((4,), np.float32)
-
-    def action_spec(self) -> ArraySpec:
-        return ArraySpec((), np.int64)
-
-    def _reset(self) -> TimeStep:
-        return restart(OBSERVATION)
-
-    def _step(self, action: object) -> TimeStep:
-        return TIME_STEP
 
 
 class Bare:

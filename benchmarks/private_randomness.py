@@ -16,13 +16,10 @@ import timeit
 from typing import Any
 from unittest import mock
 
-import numpy as np
+from environments import Trivial
 
-from envkit import ArraySpec, PyEnvironment, TimeStep, restart, transition
 from envkit.wrappers import PrivateRandomness, private_generators
 
-OBSERVATION = np.zeros(4, np.float32)
-TIME_STEP = transition(OBSERVATION, reward=0.0)
 CHOICES: tuple[tuple[str, ...], ...] = (
     ("random",),
     ("numpy",),
@@ -33,22 +30,6 @@ SLOWLY = {
     "_python_memory": lambda: None,
     "_numpy_gauss_offset": lambda: None,
 }
-
-
-class Trivial(PyEnvironment):
-    """Does nothing, so that what remains is the wrapper's share."""
-
-    def observation_spec(self) -> ArraySpec:
-        return ArraySpec((4,), np.float32)
-
-    def action_spec(self) -> ArraySpec:
-        return ArraySpec((), np.int64)
-
-    def _reset(self) -> TimeStep:
-        return restart(OBSERVATION)
-
-    def _step(self, action: object) -> TimeStep:
-        return TIME_STEP
 
 
 def microseconds(env: Any, steps: int) -> float:

@@ -1,8 +1,8 @@
 """Keeps the seeds and options of resets, until the episodes have begun.
 
 If an environment is lost in a reset, the pool replaces it, and the new one begins with
-neither the seed nor the options of that reset. `begin_again` repeats the reset then, so
-the caller gets the episode that it has asked for, or an error.
+neither the seed nor the options of that reset. The pool then gives it both again
+and repeats the reset, so the caller gets the episode that it asked for, or an error.
 """
 
 from __future__ import annotations

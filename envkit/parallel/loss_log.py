@@ -17,11 +17,11 @@ _MOST_KEPT = 4096
 
 
 class LossLog:
-    """Keeps losses, in three stages: blamed, told, taken.
+    """Keeps each loss from the failure until the caller takes it.
 
-    A failure is blamed on rows when it is handled. It is reported when the row returns
-    a replacement. For an idle row that is a later call, or never, because recovery may
-    bring the environment back. The caller collects it.
+    A failure is blamed on rows when it is handled. Its loss is reported when the row
+    returns something in its place. For an idle row that is a later call, or never,
+    because recovery may bring the environment back.
 
     Example:
         >>> log = LossLog()
