@@ -58,7 +58,16 @@ FLOORS: dict[int, set[str]] = {
     # The engine.
     5: {"extend", "parallel"},
     # Batteries.
-    6: {"_shared", "envs", "play", "realtime", "recording", "testing", "wrappers"},
+    6: {
+        "_shared",
+        "envs",
+        "monitoring",
+        "play",
+        "realtime",
+        "recording",
+        "testing",
+        "wrappers",
+    },
     # Doors, and what is elsewhere.
     7: {"adapters", "desktop", "distributed", "jax", "tf", "torch"},
     8: {"remote"},
