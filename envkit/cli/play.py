@@ -79,7 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     kind = ""
     if arguments.record is not None:
         hz = arguments.hz or FILM_HZ
-        kind = check_output(arguments.record, hz, overwrite=arguments.overwrite)
+        kind = check_output(
+            arguments.record,
+            hz,
+            overwrite=arguments.overwrite,
+            pictures=arguments.pictures,
+        )
     env = make_rendering(arguments.target, target_arguments(arguments))
     with contextlib.ExitStack() as closes:
         closes.enter_context(Closing(env))
@@ -105,7 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
         seed_target(arguments, env)
         ended: BaseException | None = None
         with recorded(
-            env, arguments.record, kind, hz or FILM_HZ, arguments.target
+            env,
+            arguments.record,
+            kind,
+            hz or FILM_HZ,
+            arguments.target,
+            pictures=arguments.pictures,
         ) as recording:
             closes.pop_all()  # the recorder closes it too
             seed_recording(arguments, recording)

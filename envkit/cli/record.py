@@ -105,6 +105,9 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="let a person act instead of a policy, in a VNC viewer or a browser",
     )
+    parser.flags_without_value["--pictures"] = (
+        "--pictures takes no number here: every time step has a picture."
+    )
     parser.flags_without_value["--vnc"] = (
         "--vnc no longer takes the port: write --vnc --port=PORT."
     )
@@ -132,24 +135,29 @@ def run(arguments: argparse.Namespace) -> int:
     """Records, and prints a summary."""
     path = arguments.output or _free_directory(arguments.target)
     hz = arguments.hz or FILM_HZ
-    kind = check_output(path, hz, overwrite=arguments.overwrite)
+    kind = check_output(
+        path, hz, overwrite=arguments.overwrite, pictures=arguments.pictures
+    )
     _check_effects(arguments, kind)
     if arguments.episodes is None and arguments.steps is None:
         arguments.episodes = 1
     with stdout_on_stderr(), contextlib.ExitStack() as closes:
         env = closes.enter_context(Closing(_environment(arguments, kind)))
         has_drawn = seed_target(arguments, env)
-        batched = env.batched
-        tally = Tally(
-            env.batch_size or 1, episodes=arguments.episodes, steps=arguments.steps
-        )
+        batched, rows = env.batched, env.batch_size or 1
+        tally = Tally(rows, episodes=arguments.episodes, steps=arguments.steps)
         with (
             _policy(arguments, env) as policy,
-            recorded(env, path, kind, hz, arguments.target) as recording,
+            recorded(
+                env, path, kind, hz, arguments.target, pictures=arguments.pictures
+            ) as recording,
         ):
             closes.pop_all()  # the recorder closes it too
             seed_recording(arguments, recording)
             _play(arguments, recording, policy, tally)
+    pictures: int | None = tally.time_steps
+    if kind == DIRECTORY:  # each row has its own
+        pictures = tally.time_steps * rows if arguments.pictures else None
     told = {
         "output": str(path),
         "kind": kind,
@@ -158,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
         "seed": arguments.seed,
         "episodes": tally.episodes,
         "steps": tally.steps,
-        "pictures": None if kind == DIRECTORY else tally.time_steps,
+        "pictures": pictures,
         "returns": tally.returns if batched else tally.returns[0],
         "mean_return": tally.mean_return,
     }
@@ -204,7 +212,8 @@ def _free_directory(target: str) -> Path:
 def _environment(arguments: argparse.Namespace, kind: str) -> Any:
     given = target_arguments(arguments)
     rows = given.pop("num_envs", None)
-    if kind == DIRECTORY and (rows is not None or not arguments.vnc):
+    draws = kind != DIRECTORY or arguments.pictures
+    if not draws and (rows is not None or not arguments.vnc):
         return make(arguments.target, num_envs=rows, **given)
     if rows is None:
         return make_rendering(arguments.target, given)

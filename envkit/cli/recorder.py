@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 from envkit._shared.pixels import check_picture, tiled
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.cli.output import unwritable
+from envkit.cli.output import say, unwritable
 from envkit.cli.target import Closing
 from envkit.errors import MissingDependencyError, RecordingError, SpecError
+from envkit.play.pictures import observed_picture
 from envkit.recording.record import Record
 from envkit.time_step import TimeStep
 from envkit.types import Array
@@ -32,7 +34,7 @@ _OTHER_FILMS = {".avi", ".mov", ".mkv", ".webm", ".m4v", ".webp", ".apng", ".png
 
 
 def add_output(parser: argparse.ArgumentParser, *names: str, default: str) -> None:
-    """Adds the option for the output, and `--overwrite`.
+    """Adds the option for the output, `--overwrite` and `--pictures`.
 
     Args:
         parser: The parser.
@@ -51,13 +53,19 @@ def add_output(parser: argparse.ArgumentParser, *names: str, default: str) -> No
         action="store_true",
         help="replace an existing film or recording at PATH",
     )
+    parser.add_argument(
+        "--pictures",
+        action="store_true",
+        help="in a directory, keep a rendered picture of each time step too (default: "
+        "none; envkit replay --html may draw them later)",
+    )
 
 
-def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
+def check_output(path: Path, hz: float, *, overwrite: bool, pictures: bool) -> str:
     """Returns the kind of the output: "mp4", "gif" or "directory".
 
     Raises:
-        ValueError: Films of that kind cannot be written.
+        ValueError: Films of that kind cannot be written, or are asked for pictures.
         MissingDependencyError: The package that writes such films is missing.
         FileExistsError: The path holds something that may not be replaced.
     """
@@ -72,6 +80,11 @@ def check_output(path: Path, hz: float, *, overwrite: bool) -> str:
         raise ValueError(
             f"A GIF shows at most {FASTEST_GIF} pictures per second, not {hz:g}. An "
             ".mp4 shows more."
+        )
+    if pictures and kind != DIRECTORY:
+        raise ValueError(
+            f"--pictures has no effect in a film: leave it out, or give a directory "
+            f"instead of {str(path)!r}."
         )
     _check_replaceable(path, kind, overwrite=overwrite)
     if kind != DIRECTORY:
@@ -134,7 +147,9 @@ class _Filmed(PyEnvironmentBaseWrapper):
 
 
 @contextlib.contextmanager
-def recorded(env: Any, path: Path, kind: str, hz: float, name: str) -> Iterator[Any]:
+def recorded(
+    env: Any, path: Path, kind: str, hz: float, name: str, *, pictures: bool
+) -> Iterator[Any]:
     """Yields the recorded environment; the output is put in place at the end.
 
     The environment is closed at the end.
@@ -145,10 +160,13 @@ def recorded(env: Any, path: Path, kind: str, hz: float, name: str) -> Iterator[
         kind: The result of `check_output`.
         hz: The film's pictures per second.
         name: The environment's name in messages.
+        pictures: Whether a directory has pictures too.
     """
     if kind == DIRECTORY:
-        with _new_directory(path) as folder, Closing(Record(env, folder)) as recording:
-            yield recording
+        with _new_directory(path) as folder:
+            made = _recording(env, folder, name, pictures=pictures)
+            with Closing(made) as recording:
+                yield recording
         return
     with _beside(path) as folder:
         film = Film(folder, "film", format=kind, fps=hz)
@@ -159,6 +177,22 @@ def recorded(env: Any, path: Path, kind: str, hz: float, name: str) -> Iterator[
             film.finish()
         if film.path is not None:
             os.replace(film.path, path)
+
+
+def _recording(env: Any, folder: Path, name: str, *, pictures: bool) -> Record:
+    try:
+        return Record(env, folder, pictures=pictures)
+    except NotImplementedError as error:
+        why, *_ = str(error).split("\n")
+        if observed_picture(env.observation_spec()) is None:
+            raise NotImplementedError(
+                f"{name} cannot be recorded with pictures: {why} Leave --pictures out."
+            ) from error
+        say(
+            f"{name} does not render, so its pictures are those in its observations.",
+            file=sys.stderr,
+        )
+        return Record(env, folder)
 
 
 @contextlib.contextmanager

@@ -23,14 +23,15 @@ StepPicture = Callable[[Episode, int], Array]
 def pictures_of(recording: Recording) -> StepPicture | None:
     """Returns a function from time steps to pictures; `None` if there are none.
 
-    The pictures come from the notes or the infos, or else from the observation.
+    They are the recording's own, or come from the notes or the infos, or else from the
+    observation.
     """
     entries = recording.of_kind("episode")
     if not entries:
         return None
     first = recording.load(entries[0])
     observed = observed_picture(recording.layout.time_step.template.observation)
-    for look in (_noted, _informed):
+    for look in (_kept, _noted, _informed):
         try:
             look(first, 0)
         except LookupError:
@@ -124,6 +125,13 @@ class Viewing:
     def _go_to(self, index: int) -> None:
         self._index, self._step = index, 0
         self._episode = self._recording.load(self._entries[index])
+
+
+def _kept(episode: Episode, step: int) -> Array:
+    picture = episode.picture(step)
+    if picture is None:
+        raise LookupError("There is no picture.")
+    return picture
 
 
 def _noted(episode: Episode, step: int) -> Array:

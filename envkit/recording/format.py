@@ -27,6 +27,7 @@ from envkit import nest
 from envkit.errors import EnvkitError, RecordingError
 from envkit.extend import describe
 from envkit.provenance import dumped, from_plain, to_plain
+from envkit.recording.pictures import PictureFile, archive_of
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import DeclaredInfo
 from envkit.specs.plain import plain_spec, spec_from_plain
@@ -328,14 +329,12 @@ class EpisodeFile:
     To free memory, it writes a part, `NAME.part-0.npz`. The final file is called
     `NAME.part` while it is being written. So files under their final names are
     complete, even if the process dies.
-
-    Attributes:
-        size: The approximate size of the values in memory, in bytes.
     """
 
     def __init__(self, path: Path, compress: bool) -> None:
-        self.size = 0
+        self._size = 0
         self._path = path
+        self._pictures: PictureFile | None = None
         self._method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
         self._arrays: dict[str, Column] = {}
         self._lines: dict[str, list[str]] = {}
@@ -346,24 +345,39 @@ class EpisodeFile:
         # Hot: called once per row, step and column.
         if isinstance(value, str):
             self._lines.setdefault(name, []).append(value)
-            self.size += len(value) + OBJECT_BYTES
+            self._size += len(value) + OBJECT_BYTES
             return
         column = self._arrays.get(name)
         if column is None:
             column = self._arrays[name] = Column(name)
-        self.size += column.add(value)
+        self._size += column.add(value)
+
+    def add_picture(self, step: int, picture: Array) -> None:
+        """Adds the picture of a time step, which goes into a file of its own."""
+        if self._pictures is None:
+            self._pictures = PictureFile(archive_of(self._path))
+        self._pictures.add(step, picture)
+
+    @property
+    def size(self) -> int:
+        """The approximate size of the values in memory, in bytes."""
+        return self._size + (0 if self._pictures is None else self._pictures.size)
 
     def put_aside(self) -> None:
         """Writes the values in memory into a part, which frees the memory."""
-        if self.size:
+        if self._size:
             part = self._path.with_suffix(f".part-{len(self._parts)}.npz")
             self._parts.append(part)
             self._write(part, None)
+        if self._pictures is not None:
+            self._pictures.put_aside()
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Writes the file, which appears under its final name once it is complete."""
         unfinished = self._path.with_suffix(".part")
         self._write(unfinished, dumped(facts))
+        if self._pictures is not None:
+            self._pictures.finish()
         os.replace(unfinished, self._path)
         self.discard()
 
@@ -372,6 +386,8 @@ class EpisodeFile:
         for part in self._parts:
             part.unlink(missing_ok=True)
         self._parts = []
+        if self._pictures is not None:
+            self._pictures.discard()
 
     def _write(self, path: Path, facts: str | None) -> None:
         """Writes the values in memory; `facts` go after those of all parts."""
@@ -384,7 +400,7 @@ class EpisodeFile:
                 self._write_array(archive, f"{name}.npy", column, parts)
             for name, lines in self._lines.items():
                 self._write_lines(archive, f"{name}.jsonl", lines, parts)
-        self.size = 0
+        self._size = 0
 
     def _write_array(
         self, archive: zipfile.ZipFile, name: str, column: Column, parts: list[Path]

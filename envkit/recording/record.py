@@ -26,6 +26,7 @@ from envkit.recording.format import (
     begin_directory,
     packer,
 )
+from envkit.recording.pictures import Renderer
 from envkit.recording.writer import MovedRows, Opening, Writer
 from envkit.specs.environment_spec import info_spec_of
 from envkit.time_step import StepType, TimeStep
@@ -105,6 +106,7 @@ class Record(PyEnvironmentBaseWrapper):
         when: str | Callable[[int], bool] = "always",
         *,
         info: bool = True,
+        pictures: bool = False,
         actions_between: bool = True,
         when_full: str = "wait",
         memory: int = 256 * 2**20,
@@ -122,6 +124,11 @@ class Record(PyEnvironmentBaseWrapper):
                 function that takes an episode's number and returns whether to write it.
             info: Whether to call `get_info()` at each step that is written. A pool has
                 to ask its workers for it.
+            pictures: Whether to render each time step that is written, for
+                `envkit replay`, `Replay.render` and `Episode.picture`. The files have
+                them as PNG: 2 to 30 kB each for most of Gymnasium's environments. A
+                library that needs a mode for it, such as Gymnasium, must have been
+                given `render_mode="rgb_array"`.
             actions_between: Whether to keep the actions of the other episodes.
             when_full: If the disk is slower than the environment and `memory` is full,
                 "wait", or "drop" the episodes that do not fit. `dropped` counts those,
@@ -131,6 +138,10 @@ class Record(PyEnvironmentBaseWrapper):
             pickle: Whether to pickle values that are neither arrays nor JSON; otherwise
                 they are refused. Reading such a recording may run any code.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
+
+        Raises:
+            FileExistsError: The directory has a recording already.
+            NotImplementedError: The environment cannot render `pictures`.
         """
         super().__init__(env, handle_auto_reset)
         self._when_name, self._is_due = _schedule(when)
@@ -146,6 +157,7 @@ class Record(PyEnvironmentBaseWrapper):
         )
         self._pack = packer(pickle)
         self._infos = _Infos(env, self._layout, self._pack) if info else None
+        self._renderer = Renderer(env) if pictures else None
         self._waits = when_full == "wait"
         self._between = _ACTIONS if actions_between else _NOTHING
         rows = 1 if self.batch_size is None else self.batch_size
@@ -286,6 +298,7 @@ class Record(PyEnvironmentBaseWrapper):
                 self._action_columns(actions, kept),
                 whole,
                 self._columns(time_step, whole) if whole.size else {},
+                self._pictures(whole) if whole.size else [],
             )
             if not self._writer.move(moved_rows, wait=self._waits):
                 self._drop(kept.tolist())
@@ -351,6 +364,11 @@ class Record(PyEnvironmentBaseWrapper):
         if self._infos is not None:
             columns |= self._infos.columns(rows.tolist())
         return columns
+
+    def _pictures(self, rows: Array) -> list[Array]:
+        if self._renderer is None:
+            return []
+        return self._renderer.pictures(rows.tolist())
 
     def _column(self, leaf: Array, rows: Array, name: str) -> Any:
         by_row = leaf if self._dims else leaf[np.newaxis]

@@ -164,6 +164,24 @@ class Replay(PyEnvironment):
             raise NotImplementedError("The recording has no info.")
         return episode.info(self._step_index)
 
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns the picture that was recorded with the current time step.
+
+        Raises:
+            NotImplementedError: It has none: `Record` writes some with `pictures=True`.
+        """
+        if mode != "rgb_array":
+            raise NotImplementedError(
+                f"Replay does not render {mode!r}; its only mode is 'rgb_array'."
+            )
+        picture = self._playing().picture(self._step_index)
+        if picture is None:
+            raise NotImplementedError(
+                f"The recording in {str(self._recording.path)!r} has no picture of "
+                "this time step: Record writes pictures with pictures=True."
+            )
+        return picture
+
     @property
     def repaired(self) -> Array:
         """True if the environment was lost on the way to the current time step."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._shared.png import pixels_of
 from envkit.errors import RecordingError
 from envkit.extend import describe
 from envkit.losses import Loss
@@ -31,8 +32,9 @@ from envkit.recording.format import (
     reading,
     unpacker,
 )
+from envkit.recording.pictures import archive_of, opened, png_in
 from envkit.time_step import StepType, TimeStep
-from envkit.types import NestedArray
+from envkit.types import Array, NestedArray
 
 __all__ = ["Entry", "Episode", "Recording"]
 
@@ -291,6 +293,7 @@ class Episode:
             unpack: Called with values that are neither arrays nor JSON.
         """
         self._file = repr(str(entry.path))
+        self._pictures = archive_of(entry.path)
         check_keys(facts, _IN_FILE, f"{self._file}, episode.json,")
         self.row, self.number, self.kind = entry.row, entry.number, entry.kind
         self.last_number: int = facts["last_episode"]
@@ -396,6 +399,28 @@ class Episode:
             ):
                 _put(info, path, self._columns[name][step, ...].copy())
         return info
+
+    def picture(self, step: int) -> Array | None:
+        """Returns the picture of a time step; `None` if there is none.
+
+        It is uint8, of shape `(height, width, 3)`.
+        """
+        png = self.png(step)
+        if png is None:
+            return None
+        with reading(repr(str(self._pictures))):
+            return pixels_of(png)
+
+    def png(self, step: int) -> bytes | None:
+        """Returns the picture of a time step as PNG; `None` if there is none."""
+        with reading(repr(str(self._pictures))):
+            archive = self._archive
+            return None if archive is None else png_in(archive, step)
+
+    @functools.cached_property
+    def _archive(self) -> zipfile.ZipFile | None:
+        """The pictures, read at once when the first of them is asked for."""
+        return opened(self._pictures)
 
     def annotations(self, step: int) -> dict[str, Any]:
         """Returns the notes about a time step."""

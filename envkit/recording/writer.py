@@ -52,6 +52,7 @@ class MovedRows(NamedTuple):
             or a list with one line per row.
         whole: The rows of which everything is kept.
         columns: All other columns, with one element per row in `whole`.
+        pictures: The pictures of the rows in `whole`, or none.
     """
 
     call: int
@@ -61,13 +62,14 @@ class MovedRows(NamedTuple):
     actions: dict[str, Any]
     whole: Array
     columns: dict[str, Any]
+    pictures: list[Array]
 
     @property
     def size(self) -> int:
         """The approximate size in bytes."""
         arrays = self.rows.nbytes + self.whole.nbytes + self.step_types.nbytes
         openings = len(self.openings) * OBJECT_BYTES
-        columns = [*self.actions.values(), *self.columns.values()]
+        columns = [*self.actions.values(), *self.columns.values(), self.pictures]
         return _LETTER_BYTES + arrays + openings + sum(map(_size_of, columns))
 
 
@@ -318,6 +320,8 @@ class Writer:
             if opened is not None:
                 for name, value in _values(index, moved.columns):
                     opened.file.add(name, value)
+                if moved.pictures:
+                    opened.file.add_picture(opened.steps - 1, moved.pictures[index])
         self._put_aside()
 
     def _annotate(self, rows: list[int], values: str) -> None:

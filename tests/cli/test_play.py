@@ -74,6 +74,14 @@ def test_a_played_game_is_recorded(tmp_path, capsys):
     assert 0 == main(["replay", "--check", str(path)])
 
 
+def test_a_played_game_is_recorded_with_pictures(tmp_path):
+    path = tmp_path / "played"
+    options = ["--keys", "da", "--record", str(path), "--pictures"]
+    assert 0 == main(["play", "Catch-v1", *options])
+    episode = next(Recording(path).episodes())
+    assert [(160, 80, 3)] * 3 == [episode.picture(step).shape for step in range(3)]
+
+
 def test_a_played_game_is_filmed(tmp_path, capsys):
     """As `envkit record -o` does, by the ending of the name."""
     pytest.importorskip("imageio", reason="imageio is not installed")

@@ -681,3 +681,41 @@ def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path)
 def test_options_of_people_and_policies_do_not_mix(more, text, tmp_path, capsys):
     assert 2 == record("Catch", "-o", tmp_path / "shown", *more)
     assert f"envkit record: {text}\n" == capsys.readouterr().err
+
+
+# Pictures in a directory.
+
+
+@pytest.mark.parametrize(
+    "target", [["gymnasium:CartPole-v1"], ["CartPole", "--num-envs", "2"]]
+)
+def test_a_directory_has_pictures_if_asked_for(target, tmp_path, capsys):
+    path = tmp_path / "r"
+    options = ["--pictures", "--seed", "3", "--steps", "4", "--json"]
+    assert main(["record", *target, "-o", str(path), *options]) == 0
+    episodes = list(Recording(path).episodes())
+    shapes = {
+        episode.picture(step).shape
+        for episode in episodes
+        for step in range(len(episode))
+    }
+    assert len(shapes) == 1
+    assert json.loads(capsys.readouterr().out)["pictures"] == sum(map(len, episodes))
+
+
+def test_an_environment_that_cannot_draw_is_named(tmp_path, capsys):
+    path = tmp_path / "r"
+    assert 2 == main(
+        ["record", f"{HERE}:Blind", "--pictures", "--steps", "2", "-o", str(path)]
+    )
+    assert capsys.readouterr().err == (
+        f"envkit record: {HERE}:Blind cannot be recorded with pictures: Blind cannot "
+        "render. Leave --pictures out.\n"
+    )
+    assert not path.exists()
+
+
+def test_a_film_has_no_pictures_beside_it(tmp_path, capsys):
+    film = tmp_path / "film.mp4"
+    assert 2 == main(["record", "Catch", "--pictures", "-o", str(film)])
+    assert "--pictures has no effect in a film" in capsys.readouterr().err
