@@ -102,6 +102,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.remote": {"websockets"},
     "envkit.play.window": {"pygame"},
     "envkit.wrappers": {"imageio_ffmpeg"},
+    "envkit.wrappers.log_files": {"tensorboard"},
     "envkit.wrappers.private_generators": {"torch"},
     "envkit.adapters": {
         *(scheme.package for scheme in schemes().values()),

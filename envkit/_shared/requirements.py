@@ -15,6 +15,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray>=2.40",),
     "rllib": ("gymnasium>=1.0", "ray[rllib]>=2.52", "torch>=2.4"),
     "sb3": ("gymnasium>=1.0", "stable-baselines3>=2.4"),
+    "tensorboard": ("tensorboard>=2.16",),
     "tf": ("tensorflow>=2.16",),
     "torch": ("torch>=2.4",),
     "torchrl": ("torch>=2.4", "torchrl>=0.7"),

@@ -38,6 +38,7 @@ _LEFT_OUT = {
     "envkit.realtime.pacing:Throttle",
     "envkit.realtime.pacing:Timer",
     "envkit.recording.record:Record",
+    "envkit.wrappers.log_episodes:LogEpisodes",
     "envkit.wrappers.profiling:PerformanceProfiler",
     "envkit.wrappers.video:RecordVideo",
 }

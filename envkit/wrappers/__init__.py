@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.limits import EpisodeLimit as EpisodeLimit
     from envkit.wrappers.limits import FixedLength as FixedLength
     from envkit.wrappers.limits import TimeLimit as TimeLimit
+    from envkit.wrappers.log_episodes import LogEpisodes as LogEpisodes
     from envkit.wrappers.normalization import (
         NormalizeObservation as NormalizeObservation,
     )
@@ -126,6 +127,7 @@ _HOMES = {
     "GoalReplayEnvWrapper": "envkit.wrappers.goals",
     "GrayscaleObservation": "envkit.wrappers.pictures",
     "HistoryWrapper": "envkit.wrappers.history",
+    "LogEpisodes": "envkit.wrappers.log_episodes",
     "MaxAndSkipObservation": "envkit.wrappers.repeats",
     "NoopReset": "envkit.wrappers.atari",
     "NormalizeObservation": "envkit.wrappers.normalization",

@@ -338,23 +338,26 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         if rows is not None:
             counts &= rows
         ended = last & counts
+        self._add(time_step, counts, now)
+        self._over |= ended
+        self._began[first] = now
+        self._clear(first)
+        whole = complete(self._env, ended) if self._may_lose else ended
+        kept = whole if rows is None else np.where(rows, whole, self._ended)
+        self._ended = np.asarray(kept)
+        if ended.any():
+            self._end_episodes(time_step, ended, whole)
+            if self._continues:
+                self._began[ended] = now
+        return time_step
+
+    def _add(self, time_step: TimeStep, counts: Array, now: float) -> None:
+        """Adds a step to the episodes of some rows."""
         rewards = self._reward.flatten(time_step.reward)
         for total, reward in zip(self._returns, rewards, strict=True):
             np.add(total, reward, out=total, where=beside(counts, total))
         self._lengths += counts
         np.subtract(now, self._began, out=self._times, where=counts)
-        self._over |= ended
-        self._began[first] = now
-        self._clear(first)
-        if self._may_lose:
-            ended = complete(self._env, ended)
-        kept = ended if rows is None else np.where(rows, ended, self._ended)
-        self._ended = np.asarray(kept)
-        if ended.any():
-            self._append_episodes(ended)
-            if self._continues:
-                self._began[ended] = now
-        return time_step
 
     def _clear(self, rows: Array) -> None:
         """Restarts the counts of some rows."""
@@ -364,8 +367,15 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         self._times[rows] = 0.0
         self._over[rows] = False
 
-    def _append_episodes(self, ended: Array) -> None:
-        rows = np.flatnonzero(ended)
+    def _end_episodes(self, time_step: TimeStep, ended: Array, whole: Array) -> None:
+        """Counts the episodes that ended in a time step, except the lost ones.
+
+        Args:
+            time_step: The time step.
+            ended: The rows whose episode has ended.
+            whole: Those of them whose environment has ended it.
+        """
+        rows = np.flatnonzero(whole)
         self._episode_count += rows.size
         rows = rows[-self.buffer_length :]  # earlier ones would be pushed out at once
         self.length_queue.extend(self._lengths.reshape(-1)[rows].tolist())
