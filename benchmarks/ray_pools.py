@@ -365,7 +365,7 @@ def ends(report: Report, rounds: int) -> None:
         env.reset()
         seconds["start"].append(time.perf_counter() - began)
         for loss in list(seconds)[1:]:
-            pid = env.statistics().workers[0].pid
+            pid = env.workers[0].pid
             if "actor" in loss:
                 with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
                     pid = int(file.read().rpartition(")")[2].split()[1])

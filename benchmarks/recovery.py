@@ -64,7 +64,7 @@ def losses(
             for _ in range(rounds):
                 for _ in range(steps):
                     env.step(actions)
-                os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+                os.kill(env.workers[0].pid, signal.SIGKILL)
                 began = time.perf_counter()
                 # Where episodes end, the new environments are waited for as well.
                 for _ in range(2):

@@ -59,7 +59,7 @@ def start_envkit(
     )
     env.reset()
     seconds = time.perf_counter() - start
-    workers = [worker.pid for worker in env.statistics().workers]
+    workers = [worker.pid for worker in env.workers]
     result: dict[str, Any] = {
         "seconds": seconds,
         "private": [private_bytes(pid) for pid in workers],

@@ -15,6 +15,7 @@ from envkit._internal.first_look import leave_unseen
 from envkit._internal.internals import Internals, has_internals
 from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
+from envkit._internal.worker_process import WorkerProcess, workers_inside
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
 from envkit.base_wrapper import (
@@ -211,6 +212,20 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     def envs(self) -> list[PyEnvironment]:
         """The environments, in the order of their rows."""
         return list(self._envs)
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """The processes of its environments, if they have some, as a pool's `workers`.
+
+        Example:
+            >>> from envkit import ProcessPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ProcessPyEnvironment(CountingEnv) as one:
+            ...     batch = BatchedPyEnvironment([CountingEnv(), one])
+            ...     [worker.rows for worker in batch.workers]
+            [(1,)]
+        """
+        return workers_inside(self._envs)
 
     def get_info(self) -> Any:
         """Returns the infos stacked, or as a list if they cannot be stacked."""

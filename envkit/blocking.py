@@ -14,6 +14,7 @@ from envkit._internal.internals import Internals
 from envkit._internal.reset_order import adopt_order_of
 from envkit._internal.text import counted, listed
 from envkit._internal.threads import locked
+from envkit._internal.worker_process import WorkerProcess
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.batches import as_mask
 from envkit.errors import (
@@ -169,6 +170,11 @@ class Blocking(InnerSpecs, PyEnvironment):
     def resetting(self) -> Array:
         """A mask of the rows whose next episode has not begun yet."""
         return self._beginning | self._to_reset
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """The workers of the environment, if it is a pool."""
+        return getattr(self._env, "workers", [])
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""

@@ -155,13 +155,13 @@ def show_a_death(options: argparse.Namespace, console: Console) -> None:
         cut: list[int] = []
         for number in range(steps):
             if number == killed_at:
-                victim = env.statistics().workers[0]
+                victim = env.workers[0]
                 os.kill(victim.pid, signal.SIGKILL)
             time_step = env.step(rng.integers(0, 2, options.num_envs))
             # What ends because a worker died is truncated, and marked.
             cut += (env.repaired & time_step.is_last()).nonzero()[0].tolist()
             progress.advance(task)
-        restarts = sum(worker.restarts for worker in env.statistics().workers)
+        restarts = sum(worker.restarts for worker in env.workers)
     console.print(
         f"Worker 0 (process {victim.pid}) was killed at step {killed_at} of {steps}.\n"
         f"The run went on: all {steps} steps were made, {restarts} worker was "

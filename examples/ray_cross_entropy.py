@@ -68,7 +68,7 @@ def main() -> None:
     )
     with env:
         env.seed(options.seed)
-        hosts = sorted({worker.host for worker in env.statistics().workers})
+        hosts = sorted({worker.host for worker in env.workers})
         print(f"{env.num_workers} workers, {options.backend}: {', '.join(hosts)}")
         size = env.observation_spec().shape[0]
         mean, spread = np.zeros(size), np.ones(size)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from envkit._internal.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from envkit._internal.worker_process import WorkerProcess
     from envkit.parallel.async_parallel_py_environment import (
         AsyncParallelPyEnvironment,
     )
@@ -26,6 +27,7 @@ _HOMES = {
     "PoolStatistics": "envkit.parallel.statistics",
     "ProcessPyEnvironment": "envkit.parallel.process_py_environment",
     "RestartPolicy": "envkit.parallel.restarts",
+    "WorkerProcess": "envkit._internal.worker_process",
     "WorkerStatistics": "envkit.parallel.statistics",
 }
 
@@ -36,6 +38,7 @@ __all__ = [
     "PoolStatistics",
     "ProcessPyEnvironment",
     "RestartPolicy",
+    "WorkerProcess",
     "WorkerStatistics",
 ]
 

@@ -615,20 +615,7 @@ class Pool:
             if workers[self.worker_of(env)].crash is None
         ]
 
-    # Facts, and the end.
-
-    def worker_facts(self) -> list[tuple[int, str, bool, int, tuple[int, int]]]:
-        """Returns each worker's process, machine, readiness and memory."""
-        facts = []
-        for index, worker in enumerate(self.workers.workers):
-            pid = self._backend.pid(index)
-            # Another thread may replace the worker at the same time, so compare its
-            # process, and check that it has one.
-            is_there = worker.is_ready and worker.pid == pid > 0
-            resident = self._backend.resident(index)
-            block = self.layout.blocks[index]
-            facts.append((pid, worker.host, is_there, resident, block))
-        return facts
+    # The end.
 
     def wake(self) -> None:
         """Ends the waits of other threads, because the pool is about to close."""

@@ -33,6 +33,7 @@ from envkit.time_step import AutoReset
 from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
 if TYPE_CHECKING:
+    from envkit._internal.worker_process import WorkerProcess
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.options import PoolOptions
     from envkit.parallel.pool import Pool
@@ -702,7 +703,25 @@ class PoolEnvironment:
         from envkit.parallel.statistics import statistics_of
 
         self._check_open("statistics")
-        return statistics_of(self._pool, self._calls, self._elapsed)
+        return statistics_of(self._pool, self._backend, self._calls, self._elapsed)
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """The workers and their processes, for `psutil`, `gdb` or `py-spy`.
+
+        Another thread may read it while a step hangs. It is empty once the pool is
+        closed.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 4, num_workers=2) as env:
+            ...     [(worker.rows, worker.state) for worker in env.workers]
+            [((0, 1), 'ready'), ((2, 3), 'ready')]
+        """
+        from envkit.parallel.worker_processes import workers_of
+
+        return [] if self._closed else workers_of(self._pool, self._backend)
 
     @contextlib.contextmanager
     def _marking_raised(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envkit._internal.removed import refuse_removed_options
 from envkit.losses import Loss
@@ -11,6 +11,9 @@ from envkit.parallel.env_handles import OneEnvironment
 from envkit.parallel.opening import as_constructors
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.types import EnvConstructor, NestedSpec
+
+if TYPE_CHECKING:
+    from envkit._internal.worker_process import WorkerProcess
 
 __all__ = ["ProcessPyEnvironment"]
 
@@ -93,6 +96,11 @@ class ProcessPyEnvironment(OneEnvironment):
     def get_info(self) -> Any:
         """Returns the environment's info for the current time step."""
         return self._facade.call("get_info")[0]
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """The process, in a list; empty before `start` and after `close`."""
+        return [] if self._pool_env is None else self._pool_env.workers
 
     def losses(self) -> list[Loss]:
         """Returns the losses since the last call, as a pool's `losses` does."""

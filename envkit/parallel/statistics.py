@@ -16,6 +16,7 @@ from envkit.parallel.slab_layout import (
 )
 
 if TYPE_CHECKING:
+    from envkit.parallel.backends.base import Backend
     from envkit.parallel.pool import Pool
 
 __all__ = ["PoolStatistics", "WorkerStatistics", "statistics_of"]
@@ -149,11 +150,14 @@ class PoolStatistics:
         return "\n".join(rows)
 
 
-def statistics_of(pool: Pool, calls: int, elapsed: float) -> PoolStatistics:
+def statistics_of(
+    pool: Pool, backend: Backend, calls: int, elapsed: float
+) -> PoolStatistics:
     """Reads the workers' counts from shared memory.
 
     Args:
         pool: The workers.
+        backend: The backend that runs them.
         calls: How many batch steps and resets the caller has made.
         elapsed: Seconds the caller has spent in them.
     """
@@ -163,20 +167,25 @@ def statistics_of(pool: Pool, calls: int, elapsed: float) -> PoolStatistics:
         WorkerStatistics(
             worker=index,
             pid=pid,
-            envs=tuple(range(*rows)),
+            envs=tuple(range(*pool.layout.blocks[index])),
             steps=meters[index][STEPS],
             resets=meters[index][RESETS],
-            restarts=pool.workers.workers[index].restarts,
+            restarts=worker.restarts,
             stepping=meters[index][BUSY_NS] / 1e9,
             waiting=meters[index][WAITING_NS] / 1e9,
-            resident_bytes=resident,
-            is_alive=alive,
-            host=host,
+            resident_bytes=backend.resident(index),
+            # Another thread may replace the worker at the same time, so compare its
+            # process, and check that it has one.
+            is_alive=worker.is_ready and worker.pid == pid > 0,
+            host=worker.host,
             hidden_resets=meters[index][HIDDEN_RESETS],
             hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
             awaited_seconds=meters[index][AWAITED_NS] / 1e9,
             **pool.counts(index),
         )
-        for index, (pid, host, alive, resident, rows) in enumerate(pool.worker_facts())
+        for index, (pid, worker) in enumerate(
+            (backend.pid(index), worker)
+            for index, worker in enumerate(pool.workers.workers)
+        )
     )
     return PoolStatistics(workers, calls, elapsed)

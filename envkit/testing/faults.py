@@ -89,19 +89,13 @@ class _PoolWorkers:
 
     def listed(self) -> list[_Worker]:
         """Returns the workers on this machine; none while the pool closes."""
-        try:
-            workers = self._env.statistics().workers
-        except Exception:
-            if not self._env._closed:  # by another thread
-                raise
-            return []
         return [
             _Worker(
-                self._first_worker + worker.worker,
-                worker.pid if worker.is_alive else 0,
-                tuple(self._first_row + row for row in worker.envs),
+                self._first_worker + worker.index,
+                worker.pid if worker.pid and worker.state == "ready" else 0,
+                tuple(self._first_row + row for row in worker.rows),
             )
-            for worker in workers
+            for worker in self._env.workers
             if worker.host in ("", self._host)
         ]
 
@@ -505,9 +499,8 @@ def _workers_of(pools: list[Any]) -> list[_PoolWorkers]:
     found, worker, row = [], 0, 0
     for pool in pools:
         found.append(_PoolWorkers(pool, worker, row))
-        workers = pool.statistics().workers
-        worker += len(workers)
-        row += sum(len(one.envs) for one in workers)
+        worker += len(pool.workers)
+        row += sum(len(one.rows) for one in pool.workers)
     return found
 
 

@@ -154,7 +154,7 @@ def test_a_pool_runs_each_task_in_a_process(made):
     trees = pool.reset().observation["axtree"]
     last = pool.step([click_on("Click Me!", trees[0]), "noop(0)"])
 
-    assert 2 == len(pool.statistics().workers)
+    assert 2 == len(pool.workers)
     assert [LAST, MID] == last.step_type.tolist()
     assert [1.0, 0.0] == last.reward.tolist()
 

@@ -139,7 +139,7 @@ def test_ppo_learns_cartpole(built):
             break
 
     assert returns[-1] >= GOAL, returns
-    assert 2 == len(pool_in(algorithm.env_runner.env).statistics().workers)
+    assert 2 == len(pool_in(algorithm.env_runner.env).workers)
 
 
 def test_env_runners_in_other_processes_step_their_own_pools(built):
@@ -152,7 +152,7 @@ def test_env_runners_in_other_processes_step_their_own_pools(built):
     def look(runner):
         pool = pool_in(runner.env)
         samples = runner.sample(num_episodes=ROWS)
-        return pool.statistics().workers[0].pid, [len(each) for each in samples]
+        return pool.workers[0].pid, [len(each) for each in samples]
 
     (one, lengths), (other, _) = algorithm.env_runner_group.foreach_env_runner(
         look, local_env_runner=False
@@ -213,7 +213,7 @@ def test_without_restarts_a_loss_ends_the_sample(runner_of):
     runner = runner_of(creator, restarts=False)
     runner.sample(num_timesteps=2 * ROWS)
     pool = pool_in(runner.env)
-    os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+    os.kill(pool.workers[0].pid, signal.SIGKILL)
 
     with pytest.raises(RuntimeError) as raised:
         runner.sample(num_timesteps=10**6)

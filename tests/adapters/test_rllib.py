@@ -42,7 +42,7 @@ def test_an_env_runner_steps_one_pool(asked):
 
     env = asked(creator, "vector_entry_point", num_envs=4)
 
-    assert 2 == len(env.wrapped_env().statistics().workers)
+    assert 2 == len(env.wrapped_env().workers)
     observations, _ = env.reset(seed=7)
     assert (4, 4) == observations.shape
     assert (4,) == env.step(env.action_space.sample())[1].shape

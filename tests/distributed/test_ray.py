@@ -68,7 +68,7 @@ def troubled(count):
 
 
 def pid_of(env, worker=0):
-    return env.statistics().workers[worker].pid
+    return env.workers[worker].pid
 
 
 def actor_of(pid):
@@ -82,14 +82,14 @@ def assert_loss_is_repaired(env, worker):
         lambda: step if (step := env.step([0] * 4)) and env.repaired.any() else None
     )
     rows = env.repaired
-    mine = list(env.statistics().workers[worker].envs)
+    mine = list(env.workers[worker].rows)
 
     assert mine == np.flatnonzero(rows).tolist()
     assert (lost.step_type[rows] == LAST).all()
     assert (lost.reward[rows] == 0).all()
     assert (lost.discount[rows] == 1).all()
     assert (env.step([0] * 4).step_type[rows] == FIRST).all()
-    assert HOST == env.statistics().workers[worker].host
+    assert HOST == env.workers[worker].host
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ class TestRay:
     ):
         with envkit.make("CartPole", num_envs=9, backend="ray") as env:
             assert env.reset().is_first().all()
-            assert 8 == len(env.statistics().workers)
+            assert 8 == len(env.workers)
 
     def test_an_asynchronous_pool_returns_rows_when_they_are_ready(self, ray):
         with pool_of(troubled(4), kind=AsyncParallelPyEnvironment) as env:
@@ -218,7 +218,7 @@ class TestRay:
         class Owner:
             def open(self):
                 self.env = ParallelPyEnvironment([Stubborn] * 2, backend="ray")
-                return [worker.pid for worker in self.env.statistics().workers]
+                return [worker.pid for worker in self.env.workers]
 
         owner = ray.remote(Owner).remote()
         workers = ray.get(owner.open.remote())
@@ -237,7 +237,7 @@ class TestRay:
         with ParallelPyEnvironment([Variable] * 3, backend=backend) as env:
             assert ["chess"] * 3 == list(env.call("variable", "GAME"))
             # A group has as many places as bundles.
-            assert 2 == len(env.statistics().workers)
+            assert 2 == len(env.workers)
         ray.util.remove_placement_group(group)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
@@ -398,7 +398,7 @@ DRIVER = """
 
     env = ParallelPyEnvironment([Stubborn] * 2, num_workers=2, backend="ray")
     env.reset()
-    print(*(worker.pid for worker in env.statistics().workers), flush=True)
+    print(*(worker.pid for worker in env.workers), flush=True)
     sys.stdin.read()
 """
 CLIENT = """

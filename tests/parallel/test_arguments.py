@@ -194,7 +194,7 @@ def test_constructors_can_be_any_iterable(container):
 )
 def test_rows_are_spread_evenly_over_workers(envs, workers, expected):
     with streams.pool_of([CountingEnv] * envs, num_workers=workers) as env:
-        blocks = [worker.envs for worker in env.statistics().workers]
+        blocks = [worker.rows for worker in env.workers]
         count = env.num_workers
     assert (expected, len(expected)) == (blocks, count)
 

@@ -239,7 +239,7 @@ def test_replaced_rows_continue_with_the_same_seeds(tmp_path):
         expected = moved_on(env, raising[12:])
     with loaded(path, [Fragile] * 4, **options) as env:
         actual = moved_on(env, raising[12:])
-        assert 2 == sum(worker.restarts for worker in env.statistics().workers)
+        assert 2 == sum(worker.restarts for worker in env.workers)
     assert [] == streams.differences(expected, actual)
 
 
@@ -255,7 +255,7 @@ def test_a_worker_lost_after_loading_is_recovered(tmp_path):
     policy = RestartPolicy(recover="replay")
     with loaded(path, [Walk] * 4, "process", on_worker_failure=policy) as env:
         actual = [env.step(action) for action in ACTIONS[5:10]]
-        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        os.kill(env.workers[0].pid, signal.SIGKILL)
         actual += [env.step(action) for action in ACTIONS[10:15]]
         assert env.statistics().recovered
     assert [] == streams.differences(expected, actual)

@@ -129,9 +129,7 @@ def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
         env.reset()
         env.step(np.zeros((4, 2), np.int64))
         modules, *_ = env.call("modules")
-        private = [
-            private_bytes(worker.pid) / 2**20 for worker in env.statistics().workers
-        ]
+        private = [private_bytes(worker.pid) / 2**20 for worker in env.workers]
     # What every Python here loads by itself, such as a tool that measures coverage.
     everywhere = tops(modules_of_numpy())
 

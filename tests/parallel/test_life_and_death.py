@@ -366,7 +366,7 @@ def crashes(pool, how):
     wrong = []
     for row, (where, (ask, command)) in enumerate(MOMENTS.items()):
         plan(pool, row, where, trouble)
-        pid = pool.statistics().workers[row].pid
+        pid = pool.workers[row].pid
         began = time.monotonic()
         error = failure_of(ask, pool, row)
         took = time.monotonic() - began
@@ -412,7 +412,7 @@ def test_a_crash_is_reported_at_once_in_every_phase(how, start_method):
 def test_an_idle_worker_that_was_killed_is_found_by_the_next_call(how):
     with pool_of(2) as pool:
         pool.reset()
-        pid = pool.statistics().workers[0].pid
+        pid = pool.workers[0].pid
         plan(pool, 0, "meet", ENDS[how][0])
         # Nobody waits for the answer, so nobody looks.
         pool.envs[0].call("meet")
@@ -443,7 +443,7 @@ def test_a_crash_message_contains_all_known_facts():
     with pool_of(4, workers=2) as pool:
         pool.reset()
         plan(pool, 1, "step", ENDS["exit 3"][0])
-        pid = pool.statistics().workers[0].pid
+        pid = pool.workers[0].pid
         error = failure_of(pool.step, numbers(1, 2, 3, 4))
 
     assert (
@@ -475,7 +475,7 @@ def test_a_crash_in_native_code_shows_where_it_was():
 def test_a_crash_while_closing_does_not_stop_close():
     with pool_of(len(ENDS)) as pool:
         pool.reset()
-        pids = [worker.pid for worker in pool.statistics().workers]
+        pids = [worker.pid for worker in pool.workers]
         for row, (trouble, _, _) in enumerate(ENDS.values()):
             plan(pool, row, "close", trouble)
     assert [] == [pid for pid in pids if is_running(pid)]
@@ -659,7 +659,7 @@ def test_child_processes_of_a_worker_end_with_it(end, tmp_path):
             plan(pool, 0, "step", ENDS["SIGSEGV"][0])
             failure_of(pool.step, numbers(1, 2))
         elif end == "kill":
-            os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+            os.kill(pool.workers[0].pid, signal.SIGKILL)
             failure_of(pool.step, numbers(1, 2))
         elif end == "timeout":
             pool._pool._backend.kill(0)
@@ -683,7 +683,7 @@ def hang():
 def test_close_ends_a_worker_that_hangs_and_ignores_sigterm():
     pool = pool_of(3)
     pool.reset()
-    pids = [worker.pid for worker in pool.statistics().workers]
+    pids = [worker.pid for worker in pool.workers]
     pool.call("do", ignore_terminate)
     plan(pool, 0, "close", hang)
     # Asked, and never answered: nobody waits for it.
@@ -828,7 +828,7 @@ def test_environments_are_built_and_closed_once_and_in_their_workers(tmp_path):
 
     with pool_of(3, workers=2, make=make) as pool:
         pool.reset()
-        pids = [worker.pid for worker in pool.statistics().workers]
+        pids = [worker.pid for worker in pool.workers]
 
     assert {
         f"{env} {what}": f"{pids[env // 2]} {pids[env // 2]}\n"
@@ -865,7 +865,7 @@ def test_a_fork_that_returns_from_user_code_ends_silently(
             for mask in (None, None, [True, False])
         ]
         pool.call("render", env_ids=[0])
-        worker = pool.statistics().workers[0].pid
+        worker = pool.workers[0].pid
     told = capfd.readouterr().err
 
     assert [[1, 1], [2, 2], [3, 2]] == seen

@@ -141,7 +141,7 @@ def test_a_linked_pool_equals_a_local_pool_in_every_order():
         # No worker has worked and waited for longer than there was.
         longest = max(worker.stepping + worker.waiting for worker in workers)
         assert 0.0 < longest < time.monotonic() - began
-        assert [HOST] * 2 == [worker.host for worker in env.statistics().workers]
+        assert [HOST] * 2 == [worker.host for worker in env.workers]
 
 
 @pytest.mark.parametrize("order", AutoReset)
@@ -237,7 +237,7 @@ def test_rows_larger_than_a_socket_buffer_are_sent_both_ways():
 def test_the_error_names_the_machine_of_a_lost_worker(end, text):
     with pool_of(troubled(2), workers=2) as env:
         env.reset()
-        pid = env.statistics().workers[1].pid
+        pid = env.workers[1].pid
         plan(env, 1, "step", end)
         with pytest.raises(WorkerCrashed) as caught:
             env.step([0, 0])
@@ -279,7 +279,7 @@ def test_helpers_in_their_own_session_end_with_a_remote_worker(end):
         if end == "that and its children":
             kill_with_children(host)
         elif end != "the pool":
-            worker = env.statistics().workers[0].pid
+            worker = env.workers[0].pid
             os.kill(worker if end == "the worker" else host, signal.SIGKILL)
         if end != "the pool":
             ended = until(lambda: not is_running(helper), PATIENCE)
@@ -302,7 +302,7 @@ def test_a_worker_that_is_lost_ends_episodes_as_truncations_and_is_replaced():
         env.reset()
 
         def end_worker():
-            os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+            os.kill(env.workers[0].pid, signal.SIGKILL)
 
         for lose in (end_worker, launcher.cut):
             env.step([0] * 4)
@@ -325,7 +325,7 @@ def test_a_cut_link_is_reported():
     launcher = Through([COMMAND])
     with pool_of(troubled(1), backend=LinkedBackend(launcher)) as env:
         env.reset()
-        pid = env.statistics().workers[0].pid
+        pid = env.workers[0].pid
         launcher.cut()
         with pytest.raises(WorkerCrashed) as caught:
             until(lambda: env.step([0]) is None)
@@ -340,7 +340,7 @@ def test_a_host_that_stops_answering_times_out():
     launcher = Through([COMMAND])
     with pool_of(troubled(1), backend=LinkedBackend(launcher), step_timeout=1.0) as env:
         env.reset()
-        pid = env.statistics().workers[0].pid
+        pid = env.workers[0].pid
         launcher.swallows = True
         with pytest.raises(WorkerTimeout) as caught:
             env.step([0])
@@ -437,7 +437,7 @@ PROGRAM = """
         start_serially=False,
     )
     env.reset()
-    print(*(worker.pid for worker in env.statistics().workers), flush=True)
+    print(*(worker.pid for worker in env.workers), flush=True)
     sys.stdin.read()
 """
 
@@ -597,7 +597,7 @@ def test_local_workers_connect_by_a_unix_socket(place, tmp_path):
         assert [] == streams.differences(expected, streams.play(env, [actions] * 9))
 
         # For the one that comes in its place, the listener is there again.
-        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        os.kill(env.workers[0].pid, signal.SIGKILL)
         until(lambda: env.step(actions) and env.statistics().restarts == 1)
         env.reset()
 

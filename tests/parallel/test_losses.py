@@ -40,7 +40,7 @@ def kinds(losses: list[Loss]) -> list[tuple[int, str]]:
 
 
 def kill_worker(pool, worker=0):
-    os.kill(pool.statistics().workers[worker].pid, signal.SIGKILL)
+    os.kill(pool.workers[worker].pid, signal.SIGKILL)
 
 
 class DrawingEnv(PyEnvironment):

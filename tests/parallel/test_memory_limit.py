@@ -92,7 +92,7 @@ def test_the_new_environments_can_be_lost_and_recovered():
     policy = RestartPolicy(recover="replay", anchor_every=5)
     with hoarding(Hoarding, 4, 7, num_workers=1, on_worker_failure=policy) as env:
         shown = [*until_replaced(env, 1)]
-        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        os.kill(env.workers[0].pid, signal.SIGKILL)
         shown += [env.step([0, 0]) for _ in range(20)]
 
         assert env.statistics().recovered == 2

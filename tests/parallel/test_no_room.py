@@ -138,7 +138,7 @@ def test_a_fork_that_fails_leaves_no_descriptors():
                 except WorkerError as error:
                     del error
             print(opened() - before)
-            os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+            os.kill(env.workers[0].pid, signal.SIGKILL)
             try:
                 for _ in range(100):
                     env.step([0, 0])
@@ -179,7 +179,7 @@ def test_a_loss_is_handled_while_no_file_can_be_opened(method, trouble):
         ) as env:
             env.reset()
             env.step([0, 0])
-            pid = env.statistics().workers[0].pid
+            pid = env.workers[0].pid
             assert "numpy.ma" not in sys.modules
             allow(3)
             if trouble == "killed":
@@ -199,7 +199,7 @@ def test_an_unreplaced_worker_is_reported_without_opening_a_file(method):
         signal.alarm(90)
         with pool(num_workers=2) as env:
             env.reset()
-            pid = env.statistics().workers[0].pid
+            pid = env.workers[0].pid
             allow(3)
             os.kill(pid, signal.SIGKILL)
             for _ in range(2):

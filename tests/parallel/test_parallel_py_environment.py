@@ -127,7 +127,7 @@ def test_no_environment_is_built_in_the_parent_or_twice(tmp_path):
         functools.partial(environments.Marking, str(tmp_path), row) for row in range(3)
     ]
     with pool_of(makers, "process", num_workers=2) as env:
-        pids = [worker.pid for worker in env.statistics().workers]
+        pids = [worker.pid for worker in env.workers]
         env.reset()
     told = [line.split() for line in (tmp_path / "journal").read_text().splitlines()]
 
@@ -430,7 +430,7 @@ def test_batches_occupy_as_many_rows_as_they_have(backend):
     for workers in (2,) if backend == "process" else (1, 2, 3):
         with pool_of(makers, backend, num_workers=workers) as env:
             first = env.reset()
-            blocks = [worker.envs for worker in env.statistics().workers]
+            blocks = [worker.rows for worker in env.workers]
             size = env.batch_size
 
         assert 6 == size
@@ -1257,7 +1257,7 @@ def test_an_unpicklable_result_fails_alone():
         )
         pid = env.access("pid")
         observation = env.step([0, 0, 0]).observation.tolist()
-        alive = [worker.pid for worker in env.statistics().workers]
+        alive = [worker.pid for worker in env.workers]
 
     made = None
     assert [1, 1, 1] == observation

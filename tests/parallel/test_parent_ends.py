@@ -198,7 +198,7 @@ BUSY_IN_C = """
 STOPPED = """
     pool = pool_of("", "")
     pool.reset()
-    for worker in pool.statistics().workers:
+    for worker in pool.workers:
         os.kill(worker.pid, signal.SIGSTOP)
     mark("ready")
     time.sleep(600)
@@ -688,7 +688,7 @@ def test_a_program_that_ignores_dead_children_can_have_workers(tmp_path):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with pool_of("", "") as pool:
         pool.reset()
-        os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+        os.kill(pool.workers[0].pid, signal.SIGKILL)
         try:
             while True:
                 pool.step([0, 0])
@@ -743,12 +743,12 @@ ESCAPED = """
 
     pool = ParallelPyEnvironment([Host], start_method=method)
     pool.reset()
-    mark("ready", pool.statistics().workers[0].pid)
+    mark("ready", pool.workers[0].pid)
 """
 ENDS = {
     "the pool is closed": "pool.close()\n    mark('over')\n    time.sleep(600)",
     "the worker dies": """
-    os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+    os.kill(pool.workers[0].pid, signal.SIGKILL)
     try:
         pool.step([0])
     except Exception:
@@ -756,7 +756,7 @@ ENDS = {
     time.sleep(600)""",
     "the parent is killed": "mark('over')\n    os.kill(os.getpid(), signal.SIGKILL)",
     "the parent is killed after the worker": """
-    worker = pool.statistics().workers[0].pid
+    worker = pool.workers[0].pid
     os.kill(worker, signal.SIGKILL)
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
     mark("over")

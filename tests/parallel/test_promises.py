@@ -175,7 +175,7 @@ def restarts_of(pool):
 def test_a_waiting_call_notices_a_kill_at_once(number, start_method):
     with pool_of(2, workers=2, start_method=start_method) as pool:
         pool.reset()
-        pid = pool.statistics().workers[1].pid
+        pid = pool.workers[1].pid
         plan(pool, 1, "step", late)
         killed = []
 
@@ -336,8 +336,8 @@ STATES = {
     "crashed": lambda pool: failing(pool, ENDS["SIGKILL"][0]),
     "asked": lambda pool: pool.envs[0].call("meet"),
     "step owed": lambda pool: pool.envs[0].step(1, blocking=False),
-    "stopped": lambda pool: os.kill(pool.statistics().workers[0].pid, signal.SIGSTOP),
-    "killed": lambda pool: os.kill(pool.statistics().workers[0].pid, signal.SIGKILL),
+    "stopped": lambda pool: os.kill(pool.workers[0].pid, signal.SIGSTOP),
+    "killed": lambda pool: os.kill(pool.workers[0].pid, signal.SIGKILL),
     "busy": lambda pool: (
         plan(pool, 0, "meet", late),
         pool.envs[0].call("meet"),
@@ -356,7 +356,7 @@ def test_close_works_from_any_state_and_in_time(state):
     if state != "new":
         pool.reset()
     STATES[state](pool)
-    pids = [worker.pid for worker in pool.statistics().workers if worker.pid]
+    pids = [worker.pid for worker in pool.workers if worker.pid]
     began = time.monotonic()
     pool.close(grace=0.3)
     took = time.monotonic() - began
@@ -371,7 +371,7 @@ def test_close_works_from_any_state_and_in_time(state):
 def test_an_unclosed_pool_warns_once_and_is_cleaned_up():
     pool = pool_of(2)
     pool.reset()
-    pids = [worker.pid for worker in pool.statistics().workers]
+    pids = [worker.pid for worker in pool.workers]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         del pool
@@ -782,7 +782,7 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
 def test_a_half_sent_request_is_finished_by_the_next_call():
     with pool_of(2, make=Numbered) as pool, Timer() as timer:
         before = pool.reset()
-        pid = pool.statistics().workers[1].pid
+        pid = pool.workers[1].pid
         os.kill(pid, signal.SIGSTOP)
 
         def ask_too_much():

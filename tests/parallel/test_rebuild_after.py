@@ -303,7 +303,7 @@ def test_recovery_restores_the_lost_environment():
             shown = []
             for step in range(30):
                 if kill and step == 23:
-                    os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+                    os.kill(env.workers[1].pid, signal.SIGKILL)
                 shown.append(env.step(np.full((2, 2), 0.5, np.float32)))
             assert kill == env.statistics().recovered
         return shown

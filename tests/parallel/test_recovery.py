@@ -642,7 +642,7 @@ def test_an_unseeded_environment_continues_in_a_real_worker(way, caplog):
     ) as env:
         env.reset()
         for _ in range(2):
-            pid = env.statistics().workers[1].pid
+            pid = env.workers[1].pid
             os.kill(pid, signal.SIGKILL)
             assert until(lambda pid=pid: not is_running(pid))
             env.step(np.zeros((2, 2), np.float32))
@@ -665,7 +665,7 @@ def test_an_unseeded_environment_that_is_lost_early_is_recovered_later(
         for turn in range(requests + 4):
             if turn in (requests, requests + 3):
                 recovered = env.statistics().recovered
-                pid = env.statistics().workers[1].pid
+                pid = env.workers[1].pid
                 os.kill(pid, signal.SIGKILL)
                 assert until(lambda pid=pid: not is_running(pid))
             env.step(np.zeros((2, 2), np.float32))
@@ -751,7 +751,7 @@ def test_objects_are_replayed_unchanged(tmp_path):
         word = ["a"]
         env.step([boxed(word), boxed("x")])
         word.append("b")  # The caller's own list may change.
-        pid = env.statistics().workers[0].pid
+        pid = env.workers[0].pid
         os.kill(pid, signal.SIGKILL)
         assert until(lambda: not is_running(pid))
         shown = env.step([boxed(word), boxed("y")]).observation

@@ -378,13 +378,13 @@ def test_workers_without_rows_end_and_environments_are_closed(tmp_path):
     with ParallelPyEnvironment(
         [make] * 4, num_workers=2, start_method="fork", start_serially=False
     ) as env:
-        pids = [worker.pid for worker in env.statistics().workers]
+        pids = [worker.pid for worker in env.workers]
         env.reset()
         env.resize(1)
         # The one that goes has been waited for, and so has the other, which stays.
         assert len(list(tmp_path.iterdir())) == 3
         assert until(lambda: not is_running(pids[1]))
-        assert [worker.pid for worker in env.statistics().workers] == pids[:1]
+        assert [worker.pid for worker in env.workers] == pids[:1]
 
 
 class Noted(CountingEnv):
@@ -419,7 +419,7 @@ def test_new_rows_are_spread_over_workers_as_usual():
             [CountingEnv] * size, backend="thread", num_workers=2
         ) as env:
             env.resize(rows, **options)
-            return [len(worker.envs) for worker in env.statistics().workers]
+            return [len(worker.rows) for worker in env.workers]
 
     assert shares(4, 8) == [2, 2, 2, 2]
     assert shares(4, 5) == [2, 2, 1]
@@ -684,12 +684,12 @@ def test_a_lost_worker_restarts_on_its_current_host():
         seen = [env.step(each[:2]) for each in moves[:3]]
         assert env.call("place") == ["a", "b"]
         backend.change_worker(0, here.format("c"))
-        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        os.kill(env.workers[0].pid, signal.SIGKILL)
         seen += [env.step(each[:2]) for each in moves[3:6]]
         assert env.call("place") == ["c", "b"]
         backend.add_workers([here.format("d")])
         env.resize(3)
-        os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+        os.kill(env.workers[1].pid, signal.SIGKILL)
         seen += [env.step(each) for each in moves[6:]]
         assert env.call("place") == ["c", "b", "d"]
         assert env.statistics().recovered == 2
@@ -723,7 +723,7 @@ def test_an_externally_started_worker_joins_a_running_pool():
         assert env.step(actions(3)).observation.tolist() == [2, 1, 1]
         # It ends where its command does: the pool starts it elsewhere, if it may.
         backend.change_worker(1, "envkit worker {address}")
-        os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+        os.kill(env.workers[1].pid, signal.SIGKILL)
         assert env.step(actions(3)).observation.tolist() == [3, 2, 2]
         assert env.statistics().recovered == 1
         env.resize(2)
@@ -736,7 +736,7 @@ def test_an_externally_started_worker_joins_a_running_pool():
         another = come(backend.invite())
         env.resize(3)
         assert env.step(actions(3)).observation.tolist() == [5, 4, 1]
-        os.kill(env.statistics().workers[2].pid, signal.SIGKILL)
+        os.kill(env.workers[2].pid, signal.SIGKILL)
         with pytest.raises(
             WorkerError, match=r"used up.*change_worker\(2, command\)\.$"
         ):

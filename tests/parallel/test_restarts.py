@@ -85,7 +85,7 @@ class Played:
             self._step(rng.integers(10**9, size=pool.batch_size))
 
     def _count_restarts(self):
-        return [worker.restarts for worker in self._pool.statistics().workers]
+        return [worker.restarts for worker in self._pool.workers]
 
     def _step(self, actions):
         pool = self._pool
@@ -151,7 +151,7 @@ def test_restarts_keep_streams_grammatical_and_other_rows_unaffected(how, order)
         on_worker_failure=ALWAYS,
     ) as pool:
         played = Played(pool, steps)
-        restarts = [worker.restarts for worker in pool.statistics().workers]
+        restarts = [worker.restarts for worker in pool.workers]
 
     untouched = [0, 1, 3] if how == "raise" else [0, 1]
     assert [] == played.wrong
@@ -267,7 +267,7 @@ def test_an_idle_worker_that_was_killed_is_replaced_by_the_next_call():
     with policy_pool(2) as pool:
         pool.reset()
         pool.step(numbers(1, 2))
-        pid = pool.statistics().workers[1].pid
+        pid = pool.workers[1].pid
         os.kill(pid, signal.SIGKILL)
         assert until(lambda: not is_running(pid))
         cut = pool.step(numbers(3, 4))
@@ -289,7 +289,7 @@ def test_a_call_that_crashes_a_worker_raises_and_the_stream_is_repaired():
         marked = pool.repaired
         first = pool.step(numbers(5, 6))
         answers = pool.call("meet")
-        pids = [worker.pid for worker in pool.statistics().workers]
+        pids = [worker.pid for worker in pool.workers]
 
     assert (WorkerCrashed, 1, "call('meet')") == (
         type(error),
@@ -396,7 +396,7 @@ def test_a_replacement_that_fails_too_is_replaced(bad, first, backoff, tmp_path)
                 wrong += wrong_rows(before, actions, after, [1])
             before = after
         pids = pool.call("meet")
-        alive = [worker.pid for worker in pool.statistics().workers]
+        alive = [worker.pid for worker in pool.workers]
 
     again = [2, 0] * 3 if bad == "first step crashes" else []
     assert [] == wrong
@@ -415,7 +415,7 @@ def test_a_replacement_with_other_specs_is_refused_and_ended(tmp_path):
         pool.reset()
         pool.step(numbers(1))
         error = failure_of(pool.step, numbers(2))
-        pid = pool.statistics().workers[0].pid
+        pid = pool.workers[0].pid
         assert until(lambda: not is_running(pid))
 
     assert isinstance(error, ConstructorError)
@@ -647,7 +647,7 @@ def test_close_does_not_wait_for_a_pause():
             pool.step(numbers(1, 2), masked(2, 0))
             if _ == 0:
                 pool.step(numbers(1, 2), masked(2, 0))
-        pid = pool.statistics().workers[1].pid
+        pid = pool.workers[1].pid
 
     assert not is_running(pid)
 

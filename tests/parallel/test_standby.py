@@ -494,7 +494,7 @@ def test_a_process_that_hangs_in_a_reset_ends_with_its_pool(tmp_path, end):
         if end == "close":
             env.close(0.1)
         else:
-            os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+            os.kill(env.workers[0].pid, signal.SIGKILL)
         until(lambda: not any(map(is_running, pids)))
 
 

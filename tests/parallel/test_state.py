@@ -623,7 +623,7 @@ def test_a_state_can_be_restored_in_a_replaced_worker(kind):
         start_method="fork",
         on_worker_failure=RestartPolicy(),
     ) as env:
-        pid = env.statistics().workers[1].pid
+        pid = env.workers[1].pid
         os.kill(pid, signal.SIGKILL)
         # One that dies while it is asked for its state is an error of the call.
         assert until(lambda: not is_running(pid))

@@ -97,7 +97,7 @@ def test_workers_that_hang_in_any_way_are_killed_and_named(where):
     call = ParallelPyEnvironment.reset if where == "reset" else step_with_numbers
     with pool_of(rows, **{f"{where}_timeout": TIMEOUT}) as pool:
         pool.reset()
-        pids = [worker.pid for worker in pool.statistics().workers]
+        pids = [worker.pid for worker in pool.workers]
         for row, trouble in enumerate(HANGS):
             plan(pool, row, where, trouble)
         # The others have no deadline: a machine may be slow.
@@ -131,7 +131,7 @@ def step_with_numbers(pool, mask):
 def test_the_message_says_what_happened_and_what_to_do():
     with pool_of(2, workers=1, step_timeout=TIMEOUT) as pool:
         pool.reset()
-        pid = pool.statistics().workers[0].pid
+        pid = pool.workers[0].pid
         plan(pool, 0, "step", sleep)
         error = failure_of(pool.step, numbers(1, 2))
 
@@ -322,7 +322,7 @@ def test_waiting_ends_early_if_the_worker_does():
 def test_a_stopped_worker_times_out_and_is_killed():
     with pool_of(2, step_timeout=TIMEOUT) as pool:
         pool.reset()
-        pid = pool.statistics().workers[1].pid
+        pid = pool.workers[1].pid
         os.kill(pid, signal.SIGSTOP)
         error, took = timed(pool.step, numbers(1, 2), masked(2, 1))
         ended = until(lambda: not is_running(pid))
@@ -336,7 +336,7 @@ def test_a_worker_stopped_while_a_large_payload_is_sent_is_found_when_killed():
     """Nobody reads what fills the channel, so sending waits; the end is seen there."""
     with pool_of(1) as pool:
         pool.reset()
-        pid = pool.statistics().workers[0].pid
+        pid = pool.workers[0].pid
         os.kill(pid, signal.SIGSTOP)
         killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
         killer.start()

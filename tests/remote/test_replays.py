@@ -35,7 +35,7 @@ def played(backend, kills, **options):
         seen = [env.reset()]
         for turn in range(60):
             if turn in kills:
-                os.kill(env.statistics().workers[turn % 2].pid, signal.SIGKILL)
+                os.kill(env.workers[turn % 2].pid, signal.SIGKILL)
             seen += [env.step(rng.integers(0, 2, 4)), env.repaired]
         return seen, env.statistics().recovered
 

@@ -127,9 +127,7 @@ class LinkTroubles:
         """Makes those that are due."""
         while self._coming and self._coming[0].steps <= judge.steps:
             trouble = self._coming[0]
-            (worker,) = (
-                each for each in env.statistics().workers if trouble.env_id in each.envs
-            )
+            (worker,) = (each for each in env.workers if trouble.env_id in each.rows)
             # Only a worker that has answered is missed when it is replaced.
             has_answered = worker.pid == judge.shown[trouble.env_id, PID]
             if not has_answered or worker.pid in self.lost:

@@ -314,8 +314,8 @@ def troubled_run(part: Part, told: argparse.Namespace, steps: int) -> Result:
             if killed and any(np.less(shown, until)):
                 continue
             due.pop()
-            worker = drawn.choice(env.statistics().workers)
-            lost += len(worker.envs) // part.rows
+            worker = drawn.choice(env.workers)
+            lost += len(worker.rows) // part.rows
             killed += 1
             until = []
             killer.orders.put((worker.pid, drawn.random() * WITHIN))

@@ -195,8 +195,8 @@ with ParallelPyEnvironment(
     [CountingEnv], num_workers=1, start_method="fork", on_worker_failure=policy
 ) as pool:
     pool.reset()
-    os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
-    while pool.statistics().workers[0].pid:
+    os.kill(pool.workers[0].pid, signal.SIGKILL)
+    while pool.workers[0].pid:
         pool._backend.wait_events(0.01)
     print(pool.statistics().workers[0].is_alive)
     with chaos(pool, every_steps=1) as trouble:
