@@ -36,10 +36,10 @@ def test_actions_that_do_not_begin_with_0_have_their_own_digits():
 
 def test_built_in_environments_name_their_actions():
     assert [
-        ("↑, w", "0 up"),
-        ("→, d", "1 right"),
-        ("↓, s", "2 down"),
-        ("←, a", "3 left"),
+        ("↑, w, 0", "0 up"),
+        ("→, d, 1", "1 right"),
+        ("↓, s, 2", "2 down"),
+        ("←, a, 3", "3 left"),
     ] == key_map(make("GridWorld")).table()
 
 
@@ -48,11 +48,11 @@ def test_action_meanings_become_arrows_and_the_space_bar_together():
 
     assert [
         ("0", "0 NOOP"),
-        ("space", "1 FIRE"),
-        ("↑, w", "2 UP"),
-        ("→, d", "3 RIGHT"),
-        ("→ ↑", "4 UPRIGHT"),
-        ("→ ↑ space", "5 UPRIGHTFIRE"),
+        ("space, 1", "1 FIRE"),
+        ("↑, w, 2", "2 UP"),
+        ("→, d, 3", "3 RIGHT"),
+        ("→ ↑, 4", "4 UPRIGHT"),
+        ("→ ↑ space, 5", "5 UPRIGHTFIRE"),
         (".", "wait: no key"),
     ] == table(choice(6), get_action_meanings=lambda: meanings)
 
@@ -77,21 +77,101 @@ def test_an_enumeration_names_the_actions():
         toggle = 3
 
     assert [
-        ("←, a", "0 left"),
-        ("→, d", "1 right"),
-        ("↑, w", "2 forward"),
-        ("3", "3 toggle"),
+        ("←, a, 0", "0 left"),
+        ("→, d, 1", "1 right"),
+        ("↑, w, 2", "2 forward"),
+        ("space, 3", "3 toggle"),
     ] == table(choice(4), actions=Actions)
+
+
+def test_other_names_have_the_first_letter_that_is_free():
+    names = ("hit", "hold", "quit", "left", "drop", "no-op", "up")
+    assert [
+        ("h, 0", "0 hit"),
+        ("o, 1", "1 hold"),
+        ("u, 2", "2 quit"),
+        ("←, a, 3", "3 left"),
+        ("p, 4", "4 drop"),
+        ("5", "5 no-op"),
+        ("↑, w, 6", "6 up"),
+        (".", "wait: no key"),
+    ] == table(choice(7), action_names=names)
 
 
 def test_a_menu_of_buttons_is_played_with_their_keys():
     menu = ({}, {"TURN_LEFT": 1.0}, {"TURN_LEFT": 1.0, "ATTACK": 1.0})
     assert [
         ("0", "0 noop"),
-        ("←, a", "1 TURN_LEFT"),
-        ("← space", "2 TURN_LEFT ATTACK"),
+        ("←, a, 1", "1 TURN_LEFT"),
+        ("← space, 2", "2 TURN_LEFT ATTACK"),
         (".", "wait: no key"),
     ] == table(choice(3), menu=menu)
+
+
+def test_keys_are_declared_as_characters_strings_names_or_codes():
+    up, right = 1073741906, 1073741903  # pygame's
+    declared = {"we": 0, "space": 1, (up, right): 2, "left": 3, ("shift", "x"): 1}
+    assert [
+        ("e w, 0", "action 0"),
+        ("space, 1", "action 1"),
+        ("→ ↑, 2", "action 2"),
+        ("←, a, 3", "action 3"),
+    ] == table(choice(4), get_keys_to_action=lambda: declared)
+
+
+def test_quantities_have_the_keys_that_their_names_suggest():
+    spec = BoundedArraySpec((4,), np.float32, -1.0, 1.0)
+    names = ("gas", "steer left/steer right", "wing", "LOOK_UP_DOWN_DELTA")
+    assert [
+        ("↑, w", "gas"),
+        ("←, a", "steer left"),
+        ("→, d", "steer right"),
+        ("j", "wing = -1"),
+        ("l", "wing = 1"),
+        ("k", "LOOK_UP_DOWN_DELTA = -1"),
+        ("i", "LOOK_UP_DOWN_DELTA = 1"),
+        (".", "wait: no key"),
+    ] == table(spec, action_names=names)
+
+
+# One of each set of actions that Gymnasium describes in prose.
+GYMNASIUM = {
+    "FrozenLake-v1": {"left": 0, "down": 1, "right": 2, "up": 3},
+    "CliffWalking-v1": {"up": 0, "right": 1, "down": 2, "left": 3},
+    "Taxi-v4": {"down": 0, "up": 1, "right": 2, "left": 3, "p": 4, "o": 5},
+    "Blackjack-v1": {"s": 0, "h": 1},
+    "CartPole-v1": {"left": 0, "right": 1},
+    "MountainCar-v0": {"left": 0, ".": 1, "right": 2},
+    "MountainCarContinuous-v0": {"left": [-1], ".": [0], "right": [1]},
+    "Acrobot-v1": {"left": 0, ".": 1, "right": 2},
+    "Pendulum-v1": {"left": [-2], ".": [0], "right": [2]},
+    "LunarLander-v3": {".": 0, "left": 1, "up": 2, "right": 3},
+    "LunarLanderContinuous-v3": {
+        ".": [0, 0],
+        "left": [0, -1],
+        "up": [1, 0],
+        "right": [0, 1],
+    },
+    "CarRacing-v3": {
+        "left": [-1, 0, 0],
+        "right": [1, 0, 0],
+        "up": [0, 1, 0],
+        "down": [0, 0, 1],
+    },
+}
+
+
+@pytest.mark.parametrize("name", GYMNASIUM)
+def test_gymnasiums_games_are_played_with_the_arrows(name):
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    if name.startswith(("Lunar", "Car")):
+        pytest.importorskip("Box2D", reason="Box2D is not installed")
+    with make(f"gymnasium:{name}") as env:
+        found = key_map(env)
+        assert GYMNASIUM[name] == {
+            key: found.action((key,)).tolist() for key in GYMNASIUM[name]
+        }
+        assert found.is_named
 
 
 def test_names_that_do_not_fit_the_actions_are_ignored():
@@ -166,6 +246,7 @@ def test_a_combined_name_uses_the_keys_of_its_parts(one, other):
 
 
 SENT = ["a", "Q", " ", "\r", "\x7f", "\x1b[A", "\x1bOD", "\x1b[3~", "\x1b[1;5C", "é"]
+SENT += ["\x1b[15~", "\x1bOP", "\x1b[H", "\x04"]
 
 
 @given(st.lists(st.sampled_from(SENT)), st.data())
@@ -178,7 +259,8 @@ def test_keys_are_parsed_the_same_in_any_number_of_pieces(parts, data):
 
 
 def test_keys_have_names():
-    names = ["a", "q", "space", "enter", "backspace", "up", "left", "é"]
+    names = ["a", "q", "space", "enter", "backspace", "up", "left", "delete", "right"]
+    names += ["é", "f5", "f1", "home", "ctrl+d"]
     assert (names, "") == decode("".join(SENT))
 
 

@@ -33,6 +33,7 @@ from envkit.adapters.foreign import (
     ForeignTimeSteps,
     result_of_time_step,
 )
+from envkit.adapters.known_actions import NamedActions
 from envkit.adapters.mujoco import (
     PhysicsState,
     check_can_draw,
@@ -78,7 +79,7 @@ _SEEDS = 2**32  # the largest seed of a RandomState, plus 1
 _FLOATS = frozenset([float, np.float64])
 
 
-class DmEnvWrapper(ForeignTimeSteps):
+class DmEnvWrapper(NamedActions, ForeignTimeSteps):
     """Wraps any `dm_env.Environment`.
 
     Time steps are the same in both libraries except for `FIRST`: dm_env gives it no

@@ -193,6 +193,8 @@ def _table(game: Game, keys: KeyMap, hz: float, why: str) -> str:
     lines = [f"  {key:{width}}   {label}" for key, label in rows]
     pace = f"{hz:g} steps a second" if hz else "each step waits for a key"
     lines += ["", f"  {game.shortcuts.text()}", f"  {pace}"]
+    if not getattr(keys, "is_named", True):
+        lines.append("  the environment does not say what its actions mean")
     return "\n".join([*lines, f"  showing observations: {why}"] if why else lines)
 
 

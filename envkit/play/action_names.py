@@ -10,28 +10,58 @@ from typing import Any
 from envkit.play.keys import NAMED, as_key
 
 __all__ = [
-    "IDLE_NAMES",
     "attribute_of",
     "button_names",
     "chord_of",
     "declared_keys",
+    "is_idle",
     "names_of",
 ]
 
-# Names of actions that do nothing.
-IDLE_NAMES = {"noop", "no_op", "nothing", "none", "stay", "idle", "wait", "still"}
-_WORDS = {
-    "up": "up",
-    "down": "down",
-    "left": "left",
-    "right": "right",
-    "forward": "up",
-    "backward": "down",
-    "fire": "space",
-    "attack": "space",
-    "jump": "space",
+_IDLE_NAMES = {
+    "do_nothing",
+    "idle",
+    "no_action",
+    "no_op",
+    "none",
+    "noop",
+    "nothing",
+    "stay",
+    "still",
+    "wait",
 }
-_PART = re.compile("|".join(_WORDS))
+_WORDS = {
+    "accelerate": "up",
+    "attack": "space",
+    "backward": "down",
+    "brake": "down",
+    "done": "enter",
+    "down": "down",
+    "east": "right",
+    "fire": "space",
+    "forward": "up",
+    "gas": "up",
+    "jump": "space",
+    "left": "left",
+    "north": "up",
+    "right": "right",
+    "shoot": "space",
+    "south": "down",
+    "thrust": "up",
+    "toggle": "space",
+    "up": "up",
+    "west": "left",
+}
+# Words about how something moves, which may be glued to the others: `turnleft`.
+_VERBS = ("go", "look", "move", "rotate", "run", "steer", "step", "turn", "walk")
+_KNOWN = "|".join(_WORDS)
+_GLUED = re.compile(f"(?:{'|'.join(_VERBS)}|{_KNOWN})+")
+_PART = re.compile(_KNOWN)
+_PICK_UP = re.compile(r"pick[\W_]?up", re.IGNORECASE)  # another meaning of "up"
+_TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+# pygame's codes of the arrows, before version 2 and since; Gymnasium has both.
+_CODES = dict(enumerate(("up", "down", "right", "left"), 273))
+_CODES |= dict(enumerate(("right", "left", "down", "up"), 1073741903))
 
 
 def names_of(env: Any, count: int) -> tuple[str, ...]:
@@ -61,25 +91,41 @@ def names_of(env: Any, count: int) -> tuple[str, ...]:
 
 def button_names(env: Any, count: int) -> tuple[str, ...]:
     """Returns the names of the numbers in an action, such as ViZDoom's buttons."""
-    found = attribute_of(env, "buttons")
-    if isinstance(found, list | tuple) and len(found) == count:
-        return tuple(map(str, found))
+    for found in (attribute_of(env, "buttons"), attribute_of(env, "action_names")):
+        if isinstance(found, list | tuple) and len(found) == count:
+            return tuple(map(str, found))
     return ()
+
+
+def is_idle(name: str) -> bool:
+    """Returns True for the name of an action that does nothing.
+
+    Example:
+        >>> is_idle("NOOP"), is_idle("Do nothing"), is_idle("left")
+        (True, True, False)
+    """
+    return re.sub(r"[\W_]+", "_", name.strip().lower()) in _IDLE_NAMES
 
 
 def declared_keys(env: Any, count: int) -> dict[frozenset[str], int]:
     """Returns the keys that an environment declares for its actions, if any.
 
-    This reads Gymnasium's `get_keys_to_action()`, where keys are characters or codes.
+    This reads Gymnasium's `get_keys_to_action()`, where keys are characters, codes or
+    strings of characters; here they may also be names, such as "left".
     """
     found = attribute_of(env, "get_keys_to_action")
     if not isinstance(found, Mapping):
         return {}
     declared: dict[frozenset[str], int] = {}
     for keys, action in found.items():
-        parts = keys if isinstance(keys, tuple | list) else (keys,)
-        chord = frozenset(filter(None, map(_as_declared_key, parts)))
-        if chord and not isinstance(action, bool) and _is_number(action, count):
+        is_one = isinstance(keys, int) or keys in NAMED
+        chord = frozenset(map(_as_declared_key, (keys,) if is_one else keys))
+        if (
+            chord
+            and "" not in chord
+            and not isinstance(action, bool)
+            and _is_number(action, count)
+        ):
             declared[chord] = int(action)
     return declared
 
@@ -90,12 +136,19 @@ def chord_of(name: str) -> frozenset[str]:
     Example:
         >>> sorted(chord_of("UPRIGHTFIRE")), sorted(chord_of("TURN_LEFT"))
         (['right', 'space', 'up'], ['left'])
-        >>> chord_of("toggle")
-        frozenset()
+        >>> chord_of("pick up"), chord_of("update")
+        (frozenset(), frozenset())
     """
     if name in NAMED or len(name) == 1:  # PLE's names are those of keys
         return frozenset({as_key(name)})
-    return frozenset(_WORDS[word] for word in _PART.findall(name.lower()))
+    tokens = map(str.lower, _TOKEN.findall(_PICK_UP.sub("", name)))
+    words = [
+        word
+        for token in tokens
+        if _GLUED.fullmatch(token)
+        for word in _PART.findall(token)
+    ]
+    return frozenset(_WORDS[word] for word in words)
 
 
 def attribute_of(env: Any, name: str) -> Any:
@@ -125,10 +178,13 @@ def _of_menu(found: Any) -> Any:
     return [" ".join(map(str, choice)) or "noop" for choice in found]
 
 
-def _as_declared_key(key: Any) -> str | None:
+def _as_declared_key(key: Any) -> str:
+    """Returns the name of a key; "" if it is unknown."""
     if isinstance(key, int):
-        key = chr(key) if 0 < key < 0x110000 else None
-    return as_key(key) if isinstance(key, str) and len(key) == 1 else None
+        key = _CODES.get(key) or (chr(key) if 0 < key < 0x110000 else "")
+    if key in NAMED:
+        return str(key)
+    return as_key(key) if isinstance(key, str) and len(key) == 1 else ""
 
 
 def _is_number(action: Any, count: int) -> bool:

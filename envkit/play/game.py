@@ -10,13 +10,16 @@ import numpy as np
 from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards
 from envkit.play.key_map import KeyMap
-from envkit.play.keys import Pointed
+from envkit.play.keys import MODIFIERS, Pointed, key_text
 from envkit.play.shortcuts import PLAYING, Shortcuts
 from envkit.play.tally import Tally
 from envkit.time_step import TimeStep
 from envkit.types import Array
 
 __all__ = ["Game", "number_text"]
+
+# Characters that fit below the picture, in a terminal and in the smallest window.
+_LINE = 76
 
 
 class Game:
@@ -26,6 +29,7 @@ class Game:
     passes even without keys. Both work with a window, a terminal, or a list of keys.
 
     Attributes:
+        notice: What the player should know about the last key; "" for nothing.
         over: Whether the player has quit.
         explaining: Whether the keys are explained, until one is pressed.
         paused: Whether the game is paused.
@@ -59,6 +63,7 @@ class Game:
             pause_after: For how many ticks to show the end of an episode.
             explaining: Whether to explain the keys first.
         """
+        self.notice = ""
         self.over = False
         self.explaining = explaining
         self.paused = False
@@ -73,7 +78,7 @@ class Game:
 
     def press(self, pressed: Sequence[str]) -> None:
         """Handles keys that are pressed together, the newest last."""
-        if not self._control(pressed[-1]) and not self.paused:
+        if not self._handle(pressed[-1]) and not self.paused:
             self._act(self._keys.action(pressed))
 
     def release(self, down: Sequence[str] = ()) -> None:
@@ -95,7 +100,7 @@ class Game:
         """Returns the lines below the picture."""
         if self.explaining:
             return "", "any key: play"
-        return self.status(), self.shortcuts.text()
+        return self.status(), self.notice or self.shortcuts.text()
 
     def tick(self, down: Sequence[str], fresh: Sequence[str] = ()) -> None:
         """Makes one step.
@@ -108,7 +113,7 @@ class Game:
             fresh: The keys that were pressed since the last tick.
         """
         for key in fresh:
-            self._control(key)
+            self._handle(key)
         if self.explaining or self.paused or self.over:
             return
         if self._ticks_left:
@@ -148,6 +153,28 @@ class Game:
     def ended(self) -> bool:
         """Whether the episode is over."""
         return bool(np.all(self.time_step.is_last()))
+
+    def _handle(self, key: str) -> bool:
+        """Handles a key that was just pressed; returns True if it is no action."""
+        is_action = self._keys.knows(key)
+        if key in MODIFIERS and not is_action:
+            return True
+        self.notice = ""
+        if self._control(key):
+            return True
+        if not is_action:
+            self.notice = self._unknown(key)
+        return False
+
+    def _unknown(self, key: str) -> str:
+        keys = [
+            f"{shown.split(', ')[0]} {label}" for shown, label in self._keys.table()
+        ]
+        text = "   ".join([*keys, self.shortcuts.text(("keys", "quit"))])
+        beginning = f"{key_text(key)} means nothing here: "
+        if len(beginning) + len(text) > _LINE:
+            text = self.shortcuts.text(("keys", "quit"))
+        return beginning + text
 
     def _control(self, key: str) -> bool:
         meaning = self.shortcuts.of(key)

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from envkit.play.action_axes import ActionAxes, Axis
 from envkit.play.action_names import (
-    IDLE_NAMES,
     attribute_of,
     button_names,
     chord_of,
     declared_keys,
+    is_idle,
     names_of,
 )
 from envkit.play.keys import key_text
@@ -34,8 +34,14 @@ _PAIRS = (
     ("v", "n"),
     ("b", "m"),
 )
+_OPPOSITES = {
+    frozenset({"left", "right"}): ("left", "right"),
+    frozenset({"up", "down"}): ("down", "up"),
+}
 # Digits first, because actions are numbers; without letters for arrows and controls.
 _SINGLE = tuple("0123456789zxcvbnmfghjkltyuioe-=[];',/")
+# Letters for names; the others end the game and begin it again.
+_LETTERS = frozenset("abcdefghijklmnopstuvwxyz")
 
 
 class Binding(NamedTuple):
@@ -61,6 +67,7 @@ class KeyMap:
         bindings: The keys with their values, in the order of the actions.
         idle: The value of each number while no key sets it; `None` if a key must set
             it.
+        is_named: Whether the environment says what its actions mean.
 
     Example:
         >>> from envkit import make
@@ -74,8 +81,11 @@ class KeyMap:
         parts: ActionAxes,
         bindings: Iterable[Binding],
         idle: Sequence[float | None],
+        *,
+        is_named: bool = True,
     ) -> None:
         """Takes the keys of each number."""
+        self.is_named = is_named
         self.bindings = tuple(bindings)
         self.idle = tuple(idle)
         self._parts = parts
@@ -162,40 +172,60 @@ def key_map(env: Any) -> KeyMap:
 
 
 def _menu(env: Any, parts: ActionAxes) -> KeyMap:
-    """Assigns a separate key to every action."""
+    """Assigns a separate key to every action, and its digit."""
     (axis,) = parts.axes
     count = len(axis.values)
-    first = int(axis.values[0])
-    names = names_of(env, count)
+    numbers = [int(value) for value in axis.values]
+    names = names_of(env, count) or ("",) * count
     declared = declared_keys(env, count)
+    chords: list[list[frozenset[str]]] = [
+        [chord for chord, action in declared.items() if action == index]
+        for index in range(count)
+    ]
     free = _Free(declared)
-    bindings = []
-    idle: float | None = None
-    for index, value in enumerate(axis.values):
-        name = names[index] if names else ""
-        label = f"{int(value)} {name}" if name else f"action {int(value)}"
-        if name.lower() in IDLE_NAMES and idle is None:
-            idle = value
-        chords = [chord for chord, action in declared.items() if action == index]
-        # A letter for an action that already has a key by its name would take it from
-        # one that has none.
-        suggested = [] if chords else _suggested(name, index, count)
-        chords += [chord for chord in suggested if free.claim(chord)]
-        # Digits work for numbers too.
-        if (not chords or not name) and (key := free.single(index + first)):
-            chords.append(frozenset({key}))
-        bindings += [Binding(chord, 0, value, label) for chord in chords]
-    return KeyMap(parts, bindings, [idle])
+    # Better keys are assigned first: arrows before letters before other keys. A key for
+    # an action that already has one would take it from one that has none.
+    for find in (_arrows, _initial):
+        for index, name in enumerate(names):
+            if not chords[index] and (chord := find(name, index, count, free)):
+                chords[index].append(chord)
+    for number, own in zip(numbers, chords, strict=True):
+        if digit := free.digit(number):
+            own.append(frozenset({digit}))
+    for own in chords:
+        if not own and (key := free.single()):
+            own.append(frozenset({key}))
+    bindings = [
+        Binding(chord, 0, value, f"{number} {name}" if name else f"action {number}")
+        for value, number, name, own in zip(
+            axis.values, numbers, names, chords, strict=True
+        )
+        for chord in own
+    ]
+    idle = [
+        value for value, name in zip(axis.values, names, strict=True) if is_idle(name)
+    ]
+    is_named = any(names) or bool(declared)
+    return KeyMap(parts, bindings, [idle[0] if idle else None], is_named=is_named)
 
 
-def _suggested(name: str, index: int, count: int) -> list[frozenset[str]]:
-    if name:
-        chord = chord_of(name)
-        return [chord] if chord else []
-    # A few numbers mean the same nearly everywhere: left and right, with something
-    # between them.
-    between = {2: ("left", "right"), 3: ("left", "down", "right")}.get(count, ())
-    return [frozenset({between[index]})] if between else []
+def _arrows(name: str, index: int, count: int, free: _Free) -> frozenset[str] | None:
+    """Claims arrows and the space bar for an action."""
+    chord = chord_of(name)
+    if not name:
+        # A few numbers mean the same nearly everywhere: left and right, with something
+        # between them.
+        between = {2: ("left", "right"), 3: ("left", "down", "right")}.get(count)
+        chord = frozenset({between[index]}) if between else frozenset()
+    return chord if chord and free.claim(chord) else None
+
+
+def _initial(name: str, _: int, __: int, free: _Free) -> frozenset[str] | None:
+    """Claims the first letter of a name that is free; none for doing nothing."""
+    for letter in () if is_idle(name) else name.lower():
+        if letter in _LETTERS and free.letter(letter):
+            return frozenset({letter})
+    return None
 
 
 # A faster environment is not meant for people.
@@ -219,45 +249,80 @@ def pace_of(env: Any, keys: KeyMap) -> float:
 
 def _several(env: Any, parts: ActionAxes) -> KeyMap:
     """Assigns keys to each number of the action, for all values except the idle one."""
-    buttons = button_names(env, len(parts.axes))
-    free, pairs = _Free(()), iter(_PAIRS)
-    bindings, idle = [], []
-    for number, axis in enumerate(parts.axes):
-        name = buttons[number] if buttons else f"action{axis.label}"
-        if axis.is_choice and axis.values[0] <= 0 <= axis.values[-1]:
-            idle.append(0.0)
-        else:
-            idle.append(axis.values[0 if axis.is_choice else 1])
-        keys = _keys_of(axis, name if buttons else "", free, pairs, idle[-1])
+    names = button_names(env, len(parts.axes)) or ("",) * len(parts.axes)
+    idle = [_idle_value(axis) for axis in parts.axes]
+    free, pairs = _Free(()), list(_PAIRS)
+    keys = [
+        _keys_by_name(axis, name, free, still)
+        for axis, name, still in zip(parts.axes, names, idle, strict=True)
+    ]
+    bindings = []
+    for number, (axis, name, still) in enumerate(
+        zip(parts.axes, names, idle, strict=True)
+    ):
+        found = keys[number] or _keys_of(axis, free, pairs, still)
+        shown = name or f"action{axis.label}"
+        is_plain = len(keys[number]) == 1 or axis.values == (0, 1)
         bindings += [
-            Binding(frozenset({key}), number, value, _label(name, axis, value))
-            for value, key in keys
+            Binding(
+                frozenset({key}),
+                number,
+                value,
+                shown if is_plain else _label(shown, axis, value),
+            )
+            for value, key in found
         ]
-    return KeyMap(parts, bindings, idle)
+    # Members of a dictionary have names.
+    is_named = any(names) or any("'" in axis.label for axis in parts.axes)
+    return KeyMap(parts, bindings, idle, is_named=is_named)
+
+
+def _idle_value(axis: Axis) -> float:
+    if axis.is_choice and axis.values[0] <= 0 <= axis.values[-1]:
+        return 0.0
+    return axis.values[0 if axis.is_choice else 1]
+
+
+_Keys = list[tuple[float, str]]
+
+
+def _keys_by_name(axis: Axis, name: str, free: _Free, idle: float) -> _Keys:
+    """Returns the keys that the name of a number suggests, with their values."""
+    others = [value for value in axis.values if value != idle]
+    ends = [chord_of(part) for part in name.split("/")]
+    if len(ends) == 1 and ends[0] in _OPPOSITES:  # such as TURN_LEFT_RIGHT_DELTA
+        ends = [frozenset({key}) for key in _OPPOSITES[ends[0]]]
+    if len(ends) == 2 and len(others) >= 2:
+        values = [others[0], others[-1]]
+    elif len(ends) == 1 and (len(others) == 1 or not axis.is_choice):
+        values = others[-1:]
+    else:
+        return []
+    if any(len(chord) != 1 for chord in ends) or not all(map(free.claim, ends)):
+        return []
+    return [(value, key) for value, (key,) in zip(values, ends, strict=True)]
 
 
 def _keys_of(
-    axis: Axis, name: str, free: _Free, pairs: Any, idle: float
-) -> list[tuple[float, str]]:
-    """Returns the values of one number that get a key, each with its key."""
+    axis: Axis, free: _Free, pairs: list[tuple[str, str]], idle: float
+) -> _Keys:
+    """Returns a key for each value of a number except the idle one."""
     others = [value for value in axis.values if value != idle]
     if not axis.is_choice or len(axis.values) == 3:
-        while pair := next(pairs, None):
+        while pairs:
+            pair = pairs.pop(0)
             if free.claim(frozenset({pair[0]})) and free.claim(frozenset({pair[1]})):
                 return list(zip((others[0], others[-1]), pair, strict=True))
-    keys = []
-    for value in others:
-        chord = chord_of(name)
-        if len(chord) == 1 and free.claim(chord):
-            keys.append((value, next(iter(chord))))
-        elif key := free.single(len(keys) + 1):
-            keys.append((value, key))
-    return keys
+    digits = enumerate(others, 1)
+    keys = ((value, free.digit(number) or free.single()) for number, value in digits)
+    return [(value, key) for value, key in keys if key]
 
 
 def _label(name: str, axis: Axis, value: float) -> str:
-    if axis.is_choice and axis.values == (0, 1):
-        return name
+    """Describes a value of a number, such as `steer left`, or `action[0] = -1`."""
+    ends = name.split("/")
+    if len(ends) == 2 and value in (axis.values[0], axis.values[-1]):
+        return ends[value == axis.values[-1]].strip()
     return f"{name} = {value:g}"
 
 
@@ -275,14 +340,26 @@ class _Free:
         self._used |= chord
         return True
 
-    def single(self, number: int) -> str | None:
-        """Claims the key of a number's digit if it is free, otherwise the next one."""
-        wanted = [str(number)] if 0 <= number <= 9 else []
-        for key in (*wanted, *_SINGLE):
-            if key not in self._used:
-                self.claim(frozenset({key}))
-                return key
-        return None
+    def letter(self, letter: str) -> str | None:
+        """Claims a letter that means nothing, and is no arrow if some are in use."""
+        has_arrows = letter in _ALSO and not self._used.isdisjoint(_BACK)
+        if letter in self._used or has_arrows:
+            return None
+        return self._claimed(letter)
+
+    def digit(self, number: int) -> str | None:
+        """Claims the digit of a number."""
+        free = 0 <= number <= 9 and str(number) not in self._used
+        return self._claimed(str(number)) if free else None
+
+    def single(self) -> str | None:
+        """Claims the next key that means nothing."""
+        key = next((key for key in _SINGLE if key not in self._used), None)
+        return None if key is None else self._claimed(key)
+
+    def _claimed(self, key: str) -> str:
+        self.claim(frozenset({key}))
+        return key
 
 
 def _order(key: str) -> tuple[bool, str]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["NAMED", "Pointed", "as_key", "decode", "key_text", "parse_keys"]
+__all__ = [
+    "MODIFIERS",
+    "NAMED",
+    "Pointed",
+    "as_key",
+    "decode",
+    "key_text",
+    "parse_keys",
+]
 
 _CHARACTERS = {
     " ": "space",
@@ -18,8 +26,19 @@ _CHARACTERS = {
 }
 # The keys that are not characters.
 NAMED = {*_CHARACTERS.values(), "left", "right", "up", "down"}
+# Keys that change others, as pygame names them; alone they mean nothing.
+MODIFIERS = frozenset(
+    f"{side} {key}"
+    for side in ("left", "right")
+    for key in ("alt", "ctrl", "gui", "meta", "shift", "super")
+) | {"alt gr", "caps lock", "numlock", "scroll lock"}
 _SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
-_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+# By the last character of their codes, and by the number before a "~".
+_ENDINGS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
+_ENDINGS |= {"P": "f1", "Q": "f2", "R": "f3", "S": "f4", "Z": "tab"}
+_NUMBERS = {1: "home", 2: "insert", 3: "delete", 4: "end", 5: "page up", 6: "page down"}
+_NUMBERS |= {11: "f1", 12: "f2", 13: "f3", 14: "f4", 15: "f5", 17: "f6", 18: "f7"}
+_NUMBERS |= {19: "f8", 20: "f9", 21: "f10", 23: "f11", 24: "f12"}
 # Terminals' codes for keys that are not characters: ESC [ A, ESC O A, ESC [ 3 ~.
 _SEQUENCE = re.compile(r"\x1b(?:\[|O)([0-9;]*)([A-Za-z~])")
 _BEGUN = re.compile(r"\x1b(?:\[|O)?[0-9;]*")
@@ -50,14 +69,18 @@ def decode(typed: str) -> tuple[list[str], str]:
         if sequence:
             typed = typed[sequence.end() :]
             numbers, last = sequence.groups()
-            if last in _ARROWS and not numbers:
-                keys.append(_ARROWS[last])
+            first = numbers.partition(";")[0]
+            number = int(first) if first and last == "~" else 0
+            if key := _NUMBERS.get(number) or _ENDINGS.get(last):
+                keys.append(key)
         elif _BEGUN.fullmatch(typed):
             break
         elif typed[0].isprintable() or typed[0] in _CHARACTERS:
             keys.append(as_key(typed[0]))
             typed = typed[1:]
         else:
+            if "\x00" < typed[0] < " ":
+                keys.append(f"ctrl+{chr(ord(typed[0]) + 96)}")
             typed = typed[1:]
     return keys, typed
 

@@ -12,7 +12,7 @@ __all__ = ["PLAYING", "WATCHING", "Shortcuts"]
 PLAYING: Mapping[str, Sequence[str]] = {
     "pause": ("space", "p", "tab"),
     "reset": ("r", "backspace"),
-    "keys": ("?",),
+    "keys": ("?", "h", "f1"),
     "quit": ("q", "esc"),
 }
 WATCHING: Mapping[str, Sequence[str]] = {
@@ -50,8 +50,10 @@ class Shortcuts:
         """Returns the meaning of a key; `None` if it has none."""
         return self._meaning.get(key)
 
-    def text(self) -> str:
-        """Returns the keys as text for players, one for each meaning."""
+    def text(self, meanings: Collection[str] | None = None) -> str:
+        """Returns the keys as text for players, one for each of the meanings."""
         return "   ".join(
-            f"{key_text(keys[0])} {what}" for what, keys in self._keys.items() if keys
+            f"{key_text(keys[0])} {what}"
+            for what, keys in self._keys.items()
+            if keys and (meanings is None or what in meanings)
         )

@@ -25,10 +25,10 @@ def test_keys_are_played_and_each_is_a_line(capsys):
 
     assert 0 == status
     assert [
-        "  ←, a   0 left",
-        "  1      1 stay",
-        "  →, d   2 right",
-        "  .      wait: no key",
+        "  ←, a, 0   0 left",
+        "  1         1 stay",
+        "  →, d, 2   2 right",
+        "  .         wait: no key",
         "",
         "  space pause   r reset   ? keys   q quit",
         "  each step waits for a key",
@@ -52,8 +52,8 @@ def test_an_unknown_key_is_refused_with_the_known_ones(keys, tmp_path, capsys):
     assert (
         "",
         f"envkit play: The key '{key}' of --keys means nothing here. These do: "
-        "←, a (0 left); 1 (1 stay); →, d (2 right); . (wait: no key); space pause r "
-        "reset ? keys q quit.\n",
+        "←, a, 0 (0 left); 1 (1 stay); →, d, 2 (2 right); . (wait: no key); space "
+        "pause r reset ? keys q quit.\n",
     ) == tuple(capsys.readouterr())
     assert [] == list(tmp_path.iterdir())
 
@@ -265,7 +265,7 @@ def test_time_passes_in_a_window():
 def test_the_keys_of_a_game_of_ple_are_its_own(ple_package, pygame, capsys):
     assert 0 == main(["play", "ple:Catcher", "--keys", "d"])
     told = capsys.readouterr().out.splitlines()
-    assert ("  a, ←   0 a", "  d, →   1 d") == tuple(told[:2])
+    assert ("  a, ←, 0   0 a", "  d, →, 1   1 d") == tuple(told[:2])
 
 
 def test_a_game_that_owns_the_display_is_played_in_the_terminal(

@@ -38,6 +38,7 @@ from envkit.adapters.gymnasium import conversion, spaces
 from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.gymnasium.wrapper import check_single, name_of, set_attribute
+from envkit.adapters.known_actions import NamedActions
 from envkit.adapters.reset_arguments import Parameters, parameters_of, takes_anything
 from envkit.adapters.state import layers_of
 from envkit.adapters.values import (
@@ -70,7 +71,7 @@ __all__ = [
 ]
 
 
-class GymWrapper(ForeignEnvironment):
+class GymWrapper(NamedActions, ForeignEnvironment):
     """Wraps an environment written for any version of Gym.
 
     | Gym                                         | time step                      |

@@ -18,6 +18,7 @@ from envkit.adapters.gymnasium.spaces import (
     MaxLengths,
     spec_from_gym_space,
 )
+from envkit.adapters.known_actions import NamedActions
 from envkit.adapters.losses import LossesInInfos, without_loss
 from envkit.adapters.reset_arguments import ResetArguments
 from envkit.adapters.state import layers_of
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-class GymnasiumWrapper(LossesInInfos, ResetArguments, ForeignEnvironment):
+class GymnasiumWrapper(LossesInInfos, ResetArguments, NamedActions, ForeignEnvironment):
     """Wraps a Gymnasium environment.
 
     | Gymnasium                        | time step                                  |

@@ -21,6 +21,7 @@ import numpy as np
 from envkit.adapters.foreign import require
 from envkit.adapters.jax.functional import FunctionalEnvironment
 from envkit.adapters.jax.program import OfEnvironment
+from envkit.adapters.known_actions import NamedActions
 from envkit.adapters.values import rebuilt
 from envkit.extend import describe, suggestion
 from envkit.py_environment import PyEnvironment
@@ -30,7 +31,7 @@ from envkit.types import Array, NestedSpec, Seed
 __all__ = ["GymnaxWrapper", "action_spec_from_space", "load", "names", "with_bounds"]
 
 
-class GymnaxWrapper(FunctionalEnvironment):
+class GymnaxWrapper(NamedActions, FunctionalEnvironment):
     """Makes an environment, or a batch, from a gymnax environment.
 
     Any object with its methods is accepted: `reset_env` and `step_env`, or `reset` and

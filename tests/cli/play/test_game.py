@@ -33,10 +33,43 @@ def test_the_key_after_the_end_begins_the_next_episode():
     assert "1 whole episode, 4 steps, mean return 1" == played.summary()
 
 
-def test_keys_without_a_meaning_do_nothing():
+def test_a_key_without_a_meaning_says_so_and_shows_the_keys():
     _, played = game()
-    press(played, "x<up>.")
-    assert "episode 1   step 0   reward 0   return 0" == played.status()
+    press(played, "x<up>.xx")
+    assert (
+        "episode 1   step 0   reward 0   return 0",
+        "x means nothing here: ← action 0   → action 1   ? keys   q quit",
+    ) == played.lines()
+    press(played, "d")
+    assert "space pause   r reset   ? keys   q quit" == played.lines()[1]
+
+
+def test_many_keys_are_shown_on_request():
+    _, played = game(choice(12))
+    press(played, "q")
+    assert played.over
+    _, played = game(choice(12))
+    press(played, "p#")
+    assert "# means nothing here: ? keys   q quit" == played.lines()[1]
+    press(played, "?")
+    assert played.explaining
+
+
+def test_time_passes_as_without_a_key_while_an_unknown_key_is_down():
+    env, played = game(BoundedArraySpec((2,), np.float32, -1.0, 1.0))
+    for fresh in (["x"], [], []):
+        played.tick(["x"], fresh)
+    assert (3, [0, 0]) == (played.steps, env.last.tolist())
+    assert played.lines()[1].startswith("x means nothing here: ")
+
+
+def test_keys_that_change_others_mean_nothing_alone():
+    _, played = game(explaining=True)
+    played.press(("left shift",))
+    assert played.explaining
+    press(played, " ")
+    played.press(("left ctrl",))
+    assert "" == played.notice
 
 
 def test_reset_begins_a_new_episode():
