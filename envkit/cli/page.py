@@ -7,12 +7,9 @@ that even 100,000 time steps open at once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import struct
-import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
@@ -22,25 +19,21 @@ from typing import Any, TextIO
 import numpy as np
 
 from envkit import nest
-from envkit._shared.pixels import resize
 from envkit.cli.output import unwritable
+from envkit.cli.page_pictures import PagePictures
 from envkit.errors import RecordingError
 from envkit.extend import counted
 from envkit.play.game import number_text
 from envkit.play.pictures import is_picture
 from envkit.play.scene import short
-from envkit.play.viewing import StepPicture
 from envkit.provenance import envkit_version
-from envkit.recording.stored import Entry, Episode, Recording
+from envkit.recording.stored import Episode, Recording
 from envkit.types import Array
 
-__all__ = ["PICTURES", "write_page"]
+__all__ = ["check_replaceable", "environment_names", "wrapper_names", "write_page"]
 
-PICTURES = 2000
 # Up to this many numbers of a leaf get their own lines; otherwise three summarise them.
 _MOST_LINES = 64
-# Larger pictures are shrunk to this many pixels on their longer side.
-_LARGEST_SIDE = 640
 _LONGEST_TEXT = 2000
 # The values in the line below the picture, unless there are too many numbers.
 _CAPTION, _MOST_IN_CAPTION = ("reward", "discount", "action"), 8
@@ -51,16 +44,14 @@ _GENERATOR = b'<meta name="generator" content="envkit replay">'
 def write_page(
     recording: Recording,
     path: str | os.PathLike[str],
-    look: StepPicture | None = None,
-    pictures: int = PICTURES,
+    pictures: PagePictures,
 ) -> None:
     """Writes the page; it replaces an existing page once it is complete.
 
     Args:
         recording: The recording.
         path: The path of the page.
-        look: Returns the picture of a time step; `None` if there are none.
-        pictures: The approximate maximum number of pictures, evenly spaced.
+        pictures: Its pictures, if there are any.
 
     Raises:
         RecordingError: The path holds something other than such a page.
@@ -68,7 +59,7 @@ def write_page(
     template = files("envkit.cli").joinpath("page.html").read_text("utf-8")
     before, after = template.split("<!-- episodes -->\n")
     target = Path(path)
-    _check_is_page(target)
+    check_replaceable(target)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         opened = unfinished.open("w", encoding="utf-8")
@@ -78,8 +69,8 @@ def write_page(
         with opened as file:
             file.write(before)
             plots: list[dict[str, Any]] = []
-            episodes = list(_episodes(recording, file, look, pictures, plots))
-            shared = {"plots": plots, "hasPictures": look is not None}
+            episodes = list(_episodes(recording, file, pictures, plots))
+            shared = {"plots": plots, "hasPictures": len(pictures) > 0}
             _script(file, "overview", {**_overview(recording, episodes), **shared})
             file.write(after)
         unfinished.replace(target)
@@ -87,7 +78,8 @@ def write_page(
         unfinished.unlink(missing_ok=True)
 
 
-def _check_is_page(target: Path) -> None:
+def check_replaceable(target: Path) -> None:
+    """Raises if a path holds something other than such a page."""
     try:
         with target.open("rb") as file:
             is_page = _GENERATOR in file.read(400)
@@ -109,7 +101,7 @@ def _script(file: TextIO, name: str, data: Any) -> None:
 def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the page's data besides the episodes."""
     known = recording.provenance
-    wrappers = [layer["class"].rpartition(":")[2] for layer in known["wrappers"]]
+    wrappers = wrapper_names(known)
     steps = counted(sum(episode["last"] for episode in episodes), "step")
     rows = recording.batch_size
     parts = [counted(len(episodes), "episode"), steps]
@@ -123,7 +115,7 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
     written = f"envkit {recording.facts['envkit']}, Python {known['python']}"
     packages = [f"{name} {version}" for name, version in known["packages"].items()]
     origin = [
-        ("environment", known["id"]),
+        ("environment", environment_names(known)),
         ("arguments", short(known["arguments"] or {})),
         ("wrappers", ", ".join(wrappers) or "none"),
         ("seed", seed),
@@ -134,7 +126,7 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
         ("page by", f"envkit {envkit_version()}"),
     ]
     return {
-        "title": f"{known['id']}, {recording.path.name}",
+        "title": f"{environment_names(known)}, {recording.path.name}",
         "subtitle": ", ".join(parts),
         "origin": [pair for pair in origin if pair[1]],
         "provenance": known,
@@ -142,22 +134,30 @@ def _overview(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str,
     }
 
 
+def environment_names(recipe: dict[str, Any]) -> str:
+    """Returns the names of environments, without the batches that they are in."""
+    within = recipe.get("environments", ())
+    names = map(environment_names, within) if within else [recipe["id"]]
+    return ", ".join(dict.fromkeys(names))
+
+
+def wrapper_names(recipe: dict[str, Any]) -> list[str]:
+    """Returns the names of the wrappers, from the outside in, and of a batch."""
+    around = [layer["class"] for layer in recipe["wrappers"]]
+    around += [recipe["class"] or recipe["id"]] if "environments" in recipe else []
+    return [name.rpartition(":")[2] for name in around]
+
+
 def _episodes(
     recording: Recording,
     file: TextIO,
-    look: StepPicture | None,
-    pictures: int,
+    pictures: PagePictures,
     plots: list[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     """Writes the episodes; returns the list's facts about each."""
-    entries = recording.of_kind("episode")
-    stride = 1 if look is None else _stride(recording, entries, pictures)
-    for number, entry in enumerate(entries):
-        episode = recording.load(entry)
+    for number, episode in enumerate(recording.episodes()):
         found = _EpisodeData(recording, episode, plots)
-        film: dict[str, Any] = {"steps": [], "png": [], "note": None}
-        if look is not None:
-            film = _film(episode, look, stride)
+        film = pictures.film(episode)
         data = {"columns": found.columns, "texts": found.texts, "pictures": film}
         _script(file, f"data-{number}", data)
         of = "" if recording.batch_size is None else f"row {episode.row}, "
@@ -333,57 +333,3 @@ def _as_javascript_has_it(column: Array) -> Array:
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else short(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
-
-
-def _stride(recording: Recording, entries: list[Entry], pictures: int) -> int:
-    """Returns the distance between time steps whose pictures are taken."""
-    total = sum(len(recording.load(entry)) for entry in entries)
-    return max(1, math.ceil(total / pictures))
-
-
-def _film(episode: Episode, look: StepPicture, stride: int) -> dict[str, Any]:
-    """Returns an episode's pictures, including its first and last."""
-    last = len(episode) - 1
-    steps = sorted({*range(0, last + 1, stride), last})
-    note = None
-    if stride > 1:
-        note = (
-            f"The page has one picture for every {stride} time steps, and the last "
-            "one; envkit replay --pictures keeps more."
-        )
-    film: dict[int, str] = {}
-    for step in steps:
-        with contextlib.suppress(LookupError):  # not every step has a picture
-            film[step] = b64encode(_png(look(episode, step))).decode()
-    return {"steps": list(film), "png": list(film.values()), "note": note}
-
-
-def _png(picture: Array) -> bytes:
-    """Encodes a picture as PNG, each row as its difference from the row above."""
-    height, width = picture.shape[:2]
-    factor = _LARGEST_SIDE / max(height, width)
-    if factor < 1:
-        smaller = max(1, round(height * factor)), max(1, round(width * factor))
-        picture = resize(picture, smaller, channels=True)
-        height, width = smaller
-    is_gray = bool((picture == picture[..., :1]).all())
-    points = picture[..., :1] if is_gray else picture
-    rows = np.ascontiguousarray(points).reshape(height, -1)
-    above = np.zeros_like(rows)
-    above[1:] = rows[:-1]
-    lines = np.full((height, rows.shape[1] + 1), 2, np.uint8)  # 2: the filter "up"
-    lines[:, 1:] = rows - above
-    header = struct.pack(">IIBBBBB", width, height, 8, 0 if is_gray else 2, 0, 0, 0)
-    chunks = [
-        (b"IHDR", header),
-        (b"IDAT", zlib.compress(lines.tobytes(), 4)),
-        (b"IEND", b""),
-    ]
-    parts = [
-        struct.pack(">I", len(data))
-        + kind
-        + data
-        + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

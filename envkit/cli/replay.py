@@ -8,10 +8,23 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from envkit.cli.output import say, stdout_on_stderr
-from envkit.cli.page import PICTURES, write_page
+from envkit.cli.drawing import SECONDS, draw, rebuilt_to_draw, unlisted_names
+from envkit.cli.output import error_text, say, stdout_on_stderr
+from envkit.cli.page import (
+    check_replaceable,
+    environment_names,
+    wrapper_names,
+    write_page,
+)
+from envkit.cli.page_pictures import PagePictures
 from envkit.cli.parser import Renamed
-from envkit.cli.target import Closing, add_hz, add_pickle, at_least_one
+from envkit.cli.target import (
+    Closing,
+    add_hz,
+    add_pickle,
+    at_least_one,
+    make_rendering,
+)
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
 from envkit.extend import counted
@@ -57,23 +70,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pictures and plots (default: no page)",
     )
     parser.add_argument(
+        "--draw",
+        action=argparse.BooleanOptionalAction,
+        help="with --html: draw the pictures by repeating the recorded actions in the "
+        "environment, as long as each time step is the same as recorded; --no-draw "
+        "never does (default: if the recording has no pictures, its environment is one "
+        f"that envkit or an installed library lists, and for {SECONDS:g} seconds)",
+    )
+    parser.add_argument(
         "--pictures",
         type=at_least_one,
-        default=PICTURES,
         metavar="N",
-        help="with --html: the approximate number of pictures, evenly spaced",
+        help="with --html: the approximate number of pictures, evenly spaced (default: "
+        "2000, and fewer if they are large)",
     )
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="with --check: do not ask before importing the code; only for recordings "
-        "from people you trust",
+        help="with --check or --draw: do not ask before importing the code; only for "
+        "recordings from people you trust",
     )
     parser.add_argument(
         "--env",
         metavar="TARGET",
-        help="with --check: the environment, such as my_package.envs:make (default: "
-        "the one that the recording names)",
+        help="with --check or --html: the environment, such as my_package.envs:make "
+        "(default: the one that the recording names)",
     )
     add_pickle(parser)
     add_hz(parser, "time steps per second", 10.0, zero=False)
@@ -89,14 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
             recording, arguments.env, trusts=arguments.trust, as_json=arguments.json
         )
     if arguments.html is not None:
-        page = Path(arguments.html)
-        write_page(recording, page, pictures_of(recording), arguments.pictures)
-        told = {**_facts(recording), "page": str(page), "bytes": page.stat().st_size}
-        if arguments.json:
-            print_json(told)
-        else:
-            say(_title(recording), f"  {page}, {told['bytes'] / 1e6:.1f} MB")
+        _write_page(recording, arguments)
         return _SAME
+    if arguments.draw is not None:
+        raise ValueError("--draw has no effect without --html: name the page.")
     if arguments.json:
         print_json(_facts(recording))
         return _SAME
@@ -111,6 +128,88 @@ def run(arguments: argparse.Namespace) -> int:
         )
         say(f"The episodes are listed because {why}.", file=sys.stderr)
     return _SAME
+
+
+def _write_page(recording: Recording, arguments: argparse.Namespace) -> None:
+    page = Path(arguments.html)
+    check_replaceable(page)
+    pictures = _pictures(recording, arguments)
+    write_page(recording, page, pictures)
+    told = {
+        **_facts(recording),
+        "page": str(page),
+        "bytes": page.stat().st_size,
+        "pictures": len(pictures),
+        "pictures_from": pictures.source,
+        "pictures_missing": pictures.problem or None,
+    }
+    if arguments.json:
+        print_json(told)
+        return
+    kind = f"{pictures.source} pictures" if pictures.source else "no pictures"
+    count = f"{len(pictures)} " if pictures.source else ""
+    say(_title(recording), f"  {page}, {told['bytes'] / 1e6:.1f} MB, {count}{kind}")
+    if pictures.problem:
+        say(pictures.problem, file=sys.stderr)
+
+
+def _pictures(recording: Recording, arguments: argparse.Namespace) -> PagePictures:
+    """Returns the pictures for the page: the recording's own, or drawn ones."""
+    pictures = PagePictures(recording, arguments.pictures)
+    look = pictures_of(recording)
+    if arguments.draw or arguments.env is not None:
+        if arguments.env is None:
+            _ask_before_imports(recording, "Drawing", "drawn", trusts=arguments.trust)
+        _draw(recording, arguments.env, pictures, None)
+    elif look is not None:
+        pictures.take_kept(recording, look)
+    elif arguments.draw is None and len(recording.of_kind("episode")):
+        try:
+            _draw_unasked(recording, pictures)
+        except (Exception, SystemExit) as error:  # other code may raise anything
+            pictures.problem = f"There are no pictures: {error_text(error)}"
+    if pictures.problem and not len(pictures):
+        pictures.problem += " envkit record --pictures keeps pictures from the start."
+    return pictures
+
+
+def _draw_unasked(recording: Recording, pictures: PagePictures) -> None:
+    with stdout_on_stderr():  # listing imports libraries
+        names = unlisted_names(recording.provenance)
+    if names:
+        pictures.problem = (
+            "There are no pictures: drawing them imports and calls "
+            f"{', '.join(names)}. If you trust the recording, envkit replay --html "
+            "--draw does so."
+        )
+        return
+    _draw(recording, None, pictures, SECONDS)
+
+
+def _draw(
+    recording: Recording,
+    target: str | None,
+    pictures: PagePictures,
+    seconds: float | None,
+) -> None:
+    _check_beginning(recording)
+    with stdout_on_stderr():
+        if target is None:
+            env = rebuilt_to_draw(recording.provenance)
+        else:
+            env = _seeded(recording, make_rendering(target, {}))
+        with Closing(env):
+            draw(recording, env, pictures, seconds)
+    if pictures.differs:
+        pictures.problem = " ".join([pictures.problem, *_other_versions(recording)])
+
+
+def _check_beginning(recording: Recording) -> None:
+    if recording.facts["begun_before"]:
+        raise RecordingError(
+            "The environment was already running when Record wrapped it, so its first "
+            "state is unknown. Wrap it before its first reset."
+        )
 
 
 def _list(recording: Recording) -> None:
@@ -163,22 +262,19 @@ def _origin(recording: Recording) -> dict[str, Any]:
 
 def _title(recording: Recording) -> str:
     known = recording.provenance
-    wrappers = [layer["class"].rpartition(":")[2] for layer in known["wrappers"]]
+    wrappers = wrapper_names(known)
     around = f" in {', '.join(wrappers)}" if wrappers else ""
     written = recording.facts["envkit"]
-    return f"{recording.path}: {known['id']}{around}, written by envkit {written}"
+    name = f"{environment_names(known)}{around}"
+    return f"{recording.path}: {name}, written by envkit {written}"
 
 
 def _check(
     recording: Recording, target: str | None, *, trusts: bool, as_json: bool
 ) -> int:
-    if recording.facts["begun_before"]:
-        raise RecordingError(
-            "The environment was already running when Record wrapped it, so its first "
-            "state is unknown. Wrap it before its first reset."
-        )
+    _check_beginning(recording)
     if target is None:
-        _ask_before_imports(recording, trusts=trusts)
+        _ask_before_imports(recording, "Checking", "checked", trusts=trusts)
     with stdout_on_stderr():
         env, assumed = _environment(recording, target)
         with Closing(env), warnings.catch_warnings():
@@ -193,7 +289,9 @@ def _check(
     return _SAME if outcome.unchecked is None else _UNCHECKED
 
 
-def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
+def _ask_before_imports(
+    recording: Recording, doing: str, done: str, *, trusts: bool
+) -> None:
     """Shows the foreign code that a recording names, before it runs.
 
     Raises:
@@ -205,7 +303,7 @@ def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
     can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if not trusts and not can_ask:
         raise RecordingError(
-            f"Checking the recording in {str(recording.path)!r} imports and calls "
+            f"{doing} the recording in {str(recording.path)!r} imports and calls "
             f"{', '.join(names)}, and a recording that comes from elsewhere may name "
             "any code. If you trust this one, pass --trust."
         )
@@ -217,19 +315,22 @@ def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
         "That can run any code. Continue? [y/N] ", end="", file=sys.stderr, flush=True
     )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise RecordingError("Nothing was imported or checked.")
+        raise RecordingError(f"Nothing was imported or {done}.")
 
 
 def _environment(recording: Recording, target: str | None) -> tuple[Any, list[str]]:
     if target is None:
         return rebuilt(recording.provenance)
-    env = make(target)
+    return _seeded(recording, make(target)), []
+
+
+def _seeded(recording: Recording, env: Any) -> Any:
     seed = recording.provenance["seed"]
     if seed is not None:
         with reading(f"The seed in {str(recording.path / 'provenance.json')!r}"):
             seed = from_plain(seed)
         env.seed(seed)
-    return env, []
+    return env
 
 
 def _outcome(

@@ -42,6 +42,8 @@ __all__ = [
     "seed_recording",
     "seed_target",
     "target_arguments",
+    "wants_mode",
+    "with_mode",
 ]
 
 _FASTEST = 1000.0
@@ -287,10 +289,10 @@ def make_rendering(target: Any, arguments: dict[str, Any]) -> Any:
     Gymnasium's environments and similar ones take a mode in their constructor.
     """
     env = make(target, **arguments)
-    if "render_mode" in arguments or not _wants_mode(env):
+    if "render_mode" in arguments or not wants_mode(env):
         return env
     try:
-        rendering = make(target, **arguments, render_mode=_MODE)
+        rendering = make(target, **with_mode(arguments))
     except Exception:  # its constructor takes no mode, or it cannot draw
         return env
     env.close()
@@ -302,11 +304,16 @@ def rendering_arguments(target: Any, arguments: dict[str, Any]) -> dict[str, Any
     if "render_mode" in arguments:
         return arguments
     with make(target, **arguments) as env:
-        wants_mode = _wants_mode(env)
-    return {**arguments, "render_mode": _MODE} if wants_mode else arguments
+        wants = wants_mode(env)
+    return with_mode(arguments) if wants else arguments
 
 
-def _wants_mode(env: Any) -> bool:
+def with_mode(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns arguments with the mode that renders into arrays."""
+    return {**arguments, "render_mode": _MODE}
+
+
+def wants_mode(env: Any) -> bool:
     """Returns True if it was made without a mode, but supports pictures."""
     if getattr(env, "render_mode", _NO_MODE) is not None:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,14 @@ from envkit.registry import constructor
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
-__all__ = ["Difference", "ReplayOutcome", "check", "foreign_names", "rebuilt"]
+__all__ = [
+    "Difference",
+    "Place",
+    "ReplayOutcome",
+    "check",
+    "foreign_names",
+    "rebuilt",
+]
 
 _LOCKSTEP = "envkit.parallel.parallel_py_environment:ParallelPyEnvironment"
 _ASYNC = "envkit.parallel.async_parallel_py_environment:AsyncParallelPyEnvironment"
@@ -359,12 +366,18 @@ class ReplayOutcome(NamedTuple):
     unchecked: str | None = None
 
 
-def check(recording: Recording, env: Any) -> ReplayOutcome:
+def check(
+    recording: Recording,
+    env: Any,
+    watch: Callable[[Mapping[int, Place]], bool] | None = None,
+) -> ReplayOutcome:
     """Plays a recording on an environment, and compares every time step.
 
     Args:
         recording: The recording.
         env: The environment, made and seeded as originally.
+        watch: Called after each call that gave the same as recorded, with the time step
+            of each row that moved. Returns whether to go on.
     """
     size = env.batch_size if env.batched else None
     if size != recording.batch_size:
@@ -382,7 +395,7 @@ def check(recording: Recording, env: Any) -> ReplayOutcome:
             path, recorded, now = unequal
             place = nest.join(name, path)
             return ReplayOutcome(0, 0, Difference(None, 0, 0, place, recorded, now))
-    return _Comparison(recording, env).outcome()
+    return _Comparison(recording, env).outcome(watch or (lambda _: True))
 
 
 def _unequal_specs(ours: Any, theirs: Any) -> tuple[str, str, str] | None:
@@ -398,7 +411,7 @@ def _unequal_specs(ours: Any, theirs: Any) -> tuple[str, str, str] | None:
     return None
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Identifies a time step in a file."""
 
     episode: Episode
@@ -411,6 +424,7 @@ class _Place(NamedTuple):
 
     @property
     def step_type(self) -> int:
+        """The type of the time step."""
         return int(self.episode.step_types[self.step])
 
     @property
@@ -432,13 +446,13 @@ class _Row:
     def __init__(self, recording: Recording, row: int) -> None:
         self._recording = recording
         self._entries = iter(entry for entry in recording.entries if entry.row == row)
-        self.here: _Place | None = None
+        self.here: Place | None = None
         self.expected = 0
         self.missing: int | None = None
         self.has_ended = False
         self._open_next()
 
-    def advance(self, place: _Place) -> None:
+    def advance(self, place: Place) -> None:
         """Moves on to the next time step."""
         self.has_ended = place.step_type == _LAST
         if place.step + 1 < len(place.episode):
@@ -452,7 +466,7 @@ class _Row:
         if entry is not None:
             if entry.number != self.expected:
                 self.missing = self.expected
-            self.here = _Place(self._recording.load(entry), 0)
+            self.here = Place(self._recording.load(entry), 0)
             self.expected = self.here.episode.last_number + 1
 
 
@@ -476,10 +490,11 @@ class _Comparison:
             for spec in self._layout.action.leaves
         ]
 
-    def outcome(self) -> ReplayOutcome:
+    def outcome(self, watch: Callable[[Mapping[int, Place]], bool]) -> ReplayOutcome:
         """Compares until a difference, an obstacle, or the end."""
         difference = why = None
-        while difference is None and why is None:
+        goes_on = True
+        while goes_on and difference is None and why is None:
             places = {
                 index: row.here
                 for index, row in enumerate(self._rows)
@@ -494,6 +509,7 @@ class _Comparison:
                     row: place for row, place in places.items() if place.call == call
                 }
                 difference = self._compare(moving, self._move(moving, call))
+                goes_on = difference is None and watch(moving)
         return ReplayOutcome(self._episodes, self._time_steps, difference, why)
 
     def _obstacle(self, call: int | None) -> str | None:
@@ -526,7 +542,7 @@ class _Comparison:
                 )
         return None
 
-    def _move(self, moving: dict[int, _Place], call: int) -> TimeStep:
+    def _move(self, moving: dict[int, Place], call: int) -> TimeStep:
         """Makes a call, with the seeds and options before it."""
         has_options = False
         while self._events and self._events[0]["call"] <= call:
@@ -546,7 +562,7 @@ class _Comparison:
             if has_options:
                 hand_options(self._env, None)
 
-    def _call(self, moving: dict[int, _Place]) -> TimeStep:
+    def _call(self, moving: dict[int, Place]) -> TimeStep:
         env = self._env
         firsts, moved = np.zeros((2, len(self._rows)), bool)
         for row, place in moving.items():
@@ -564,7 +580,7 @@ class _Comparison:
             return env.step(actions)  # type: ignore[no-any-return]
         return env.step_rows(actions, moved & ~firsts, firsts)  # type: ignore[no-any-return]
 
-    def _batch_of_actions(self, moving: dict[int, _Place]) -> Any:
+    def _batch_of_actions(self, moving: dict[int, Place]) -> Any:
         """Returns a batch of actions; those of rows that do not move are not used."""
         flat = {
             row: self._layout.action.flatten(episode.action(step))
@@ -581,7 +597,7 @@ class _Comparison:
         ]
         return self._layout.action.unflatten(self._actions)
 
-    def _compare(self, moving: dict[int, _Place], now: TimeStep) -> Difference | None:
+    def _compare(self, moving: dict[int, Place], now: TimeStep) -> Difference | None:
         """Returns the first difference in the rows that have moved."""
         for row, place in moving.items():
             unequal = self._unequal(place, row, now)
@@ -596,7 +612,7 @@ class _Comparison:
         return None
 
     def _unequal(
-        self, place: _Place, row: int, now: TimeStep
+        self, place: Place, row: int, now: TimeStep
     ) -> tuple[str, str, str] | None:
         """Returns the first path where two time steps differ, and both values."""
         structure = self._layout.time_step

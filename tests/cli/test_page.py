@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
 
 import numpy as np
 import pytest
@@ -19,25 +18,8 @@ from envkit.specs import ArraySpec
 from envkit.testing import CountingEnv, CrashingEnv
 from envkit.wrappers import TimeLimit
 from tests.cli.chromium import chromium, needs_chromium
+from tests.cli.pages import data_of, page_of
 from tests.waiting import until
-
-SCRIPT = re.compile(
-    r'<script type="application/json" id="([^"]+)">(.*?)</script>', re.S
-)
-
-
-def page_of(folder, *options):
-    """Writes the page of a recording; returns its path."""
-    page = folder.parent / f"{folder.name}.html"
-    assert main(["replay", str(folder), "--html", str(page), *options]) == 0
-    return page
-
-
-def data_of(page):
-    """Returns what is in the page: its story, and its episodes."""
-    found = {name: json.loads(text) for name, text in SCRIPT.findall(page.read_text())}
-    story = found.pop("overview")
-    return story, [found[f"data-{number}"] for number in range(len(found))]
 
 
 def columns_of(story, episode):
@@ -65,6 +47,14 @@ class OneObservation(PyEnvironment):
         return restart(self._value)
 
     def _step(self, action):
+        return transition(self._value, 0.0)
+
+
+class TwoObservations(OneObservation):
+    """Observes a value and its opposite by turns."""
+
+    def _step(self, action):
+        self._value = -self._value
         return transition(self._value, 0.0)
 
 
@@ -333,7 +323,7 @@ def test_nothing_is_wider_than_the_window(browser, cart, width):
 @needs_chromium
 @pytest.mark.parametrize("values", [[-1e308, 1e308], [1e300, 1e300]])
 def test_huge_numbers_have_a_line(browser, tmp_path, values):
-    with Record(OneObservation(np.array(values)), tmp_path / "huge") as env:
+    with Record(TwoObservations(np.array(values)), tmp_path / "huge") as env:
         env.step(0)
         env.step(0)
     browser.open(page_of(tmp_path / "huge"))
@@ -369,3 +359,43 @@ def test_episodes_are_ordered_by_return(browser, catch):
         "[...document.querySelectorAll('.return')].map(e => +e.textContent)"
     )
     assert returns == sorted(returns, reverse=True)
+
+
+@needs_chromium
+def test_values_that_never_change_are_folded_away(browser, tmp_path):
+    with Record(make("CartPole-v1", seed=7), tmp_path / "cart") as env:
+        for _ in range(6):
+            env.step(1)
+            env.annotate(lucky=1)
+    browser.open(page_of(tmp_path / "cart"))
+    titles = browser.ask(
+        "[...document.querySelectorAll('.plot b')].map(e => e.textContent)"
+    )
+    assert {"reward", "action", "discount", "note['lucky']"}.isdisjoint(titles)
+    assert "observation" in titles
+    assert not browser.ask("document.querySelector('#constants').open")
+    folded = dict(
+        browser.ask(
+            "[...document.querySelectorAll('#constants dt')].map("
+            "e => [e.textContent, e.nextSibling.textContent])"
+        )
+    )
+    assert browser.text("#constants summary") == f"{len(folded)} constant values"
+    assert (folded["reward"], folded["action"], folded["note['lucky']"]) == ("1",) * 3
+    browser.press("ArrowRight")
+    assert "reward 1 · discount 1 · action 1" in browser.text("#facts")
+
+
+@needs_chromium
+def test_no_picture_is_shown_where_the_replay_differs(browser, tmp_path):
+    with Record(make("CartPole-v1", seed=7), tmp_path / "cart") as env:
+        for _ in range(6):
+            env.step(1)
+    page = page_of(tmp_path / "cart")
+    text = page.read_text().replace('"until": 5', '"until": 2')
+    page.write_text(text)
+    browser.open(page)
+    seen = "document.querySelector('#picture').style.visibility"
+    assert browser.ask(seen) == "visible"
+    browser.press("End")
+    assert browser.ask(seen) == "hidden"
