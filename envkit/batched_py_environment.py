@@ -15,6 +15,7 @@ from envkit._internal.first_look import leave_unseen
 from envkit._internal.internals import Internals, has_internals
 from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
+from envkit._internal.unpacking import refuse_unpacking
 from envkit._internal.worker_process import WorkerProcess, workers_inside
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
@@ -436,6 +437,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
 
     def _look_at(self, call: str, time_steps: list[TimeStep]) -> None:
         """Checks everything that environments returned, once per call."""
+        refuse_unpacking()
         for row, time_step in enumerate(time_steps):
             self._explain_misfit(row, time_step)
         self._calls_to_look_at = tuple(

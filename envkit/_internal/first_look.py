@@ -16,6 +16,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.internals import has_internals
 from envkit._internal.masks import check_time_step
+from envkit._internal.unpacking import refuse_unpacking
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
@@ -34,6 +35,7 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
     Raises:
         SpecError: The time step does not fit.
     """
+    refuse_unpacking()
     call = "reset" if "reset" in method else "step"
     spec = env.time_step_spec()
     # Mocks in tests may return anything.

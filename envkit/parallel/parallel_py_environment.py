@@ -16,6 +16,7 @@ from envkit._internal.masks import STEPS, as_mask, as_moves, check_others_have_b
 from envkit._internal.removed import refuses_removed_options
 from envkit._internal.resets import reset_with
 from envkit._internal.text import counted, listed
+from envkit._internal.unpacking import refuse_unpacking
 from envkit.batches import refuse_ended
 from envkit.errors import CallOrderError
 from envkit.parallel.asking import ask
@@ -177,6 +178,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         opening, self._opening = self._opening, None
         opening()
         self._has_advised = False
+        self._has_new_caller = True
         # By row: the promise of a handle that nobody has called yet.
         self._promises: dict[int, Promise] = {}
         # The number of row 0 in the current time step; it changes when all rows move.
@@ -251,6 +253,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 with a dictionary or `None` for each.
         """
         self._check_open("reset")
+        if self._current_time_step is None:
+            refuse_unpacking()
         if seed is not None or options is not None:
             # This thread keeps the lock; each part of this call counts as a call of its
             # own.
@@ -327,6 +331,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _begin(self) -> TimeStep:
         """Resets all rows in place of the first step."""
+        refuse_unpacking()
         self._settle()
         # Raises if some rows have begun, and others raised when they should have.
         self._check_can_step(self._everyone)
@@ -382,6 +387,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _look_at_bounds(self, action: NestedArray) -> None:
         """Checks the first batch of actions completely, or every one."""
+        if self._has_new_caller:
+            refuse_unpacking()
+            self._has_new_caller = False
         ended = self._pool.slab.ended(self._everyone) & (not self._pool.continues)
         self._actions.columns(action, ignored=ended)
         self._looks_at_bounds = self._looks_always
