@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from envkit._internal.other_words import ASYNC_BATCH, ASYNC_ENVIRONMENT, explain_words
 from envkit._internal.text import listed
 from envkit.losses import LossReports
 from envkit.py_environment import Specified
@@ -104,6 +105,9 @@ class AsyncBatch(_Ready):
         )
 
 
+explain_words(AsyncBatch, ASYNC_BATCH)
+
+
 class AsyncEnvironment(Specified, LossReports):
     """Defines a batch of environments, each of which takes its own time.
 
@@ -166,7 +170,9 @@ class AsyncEnvironment(Specified, LossReports):
 
     def seed(self, seed: Seed) -> Any:
         """Makes all randomness from the next reset on depend on `seed` alone."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot be seeded: override seed(seed)."
+        )
 
     def close(self) -> None:  # nothing to free unless a subclass says so
         """Frees the environment's resources; later calls do nothing."""
@@ -181,6 +187,9 @@ class AsyncEnvironment(Specified, LossReports):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+explain_words(AsyncEnvironment, ASYNC_ENVIRONMENT)
 
 
 def as_envs(env_ids: Sequence[int] | None, count: int) -> list[int]:

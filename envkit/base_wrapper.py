@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from envkit._internal.direct_row import DirectRow
 from envkit._internal.internals import Internals, has_internals, own_internals
+from envkit._internal.other_words import WRAPPER, explain_words
 from envkit._internal.reset_order import adopt_order_of
 from envkit._internal.resets import keep_seed
 from envkit._internal.text import listed
@@ -198,7 +199,13 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
                 name=name,
                 obj=self,
             )
-        found = getattr(self._env, name)
+        try:
+            found = getattr(self._env, name)
+        except AttributeError:
+            # Its own property has raised, or its own class explains the name.
+            if name in WRAPPER or hasattr(type(self), name):
+                return object.__getattribute__(self, name)
+            raise
         if name in ("save", "resize") and hasattr(found, "is_not_forwarded"):
             why = found.is_not_forwarded
             raise AttributeError(
@@ -368,6 +375,9 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         # First, because it may raise, and then nothing must have changed.
         self._env.set_state(state.environment)
         internals.restore(self, own)
+
+
+explain_words(PyEnvironmentBaseWrapper, WRAPPER)
 
 
 def _refuse_unknown_rows(wrapper: Any, whole: str, hook: str) -> NoReturn:

@@ -19,6 +19,7 @@ from envkit._internal.masks import (
     merge,
 )
 from envkit._internal.options import hand_options, options_copy, options_per_row
+from envkit._internal.other_words import Derived, no_word
 from envkit._internal.reset_order import (
     copied_arrays,
     get_order,
@@ -53,6 +54,20 @@ __all__ = [
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
+def _num_envs(env: Any) -> int:
+    """The number of rows of a batch, as `batch_size`; a single environment has none."""
+    if env._envkit.wraps and hasattr(env._env, "num_envs"):
+        return env._env.num_envs  # type: ignore[no-any-return]  # an author's, perhaps
+    if env.batched:
+        return env.batch_size  # type: ignore[no-any-return]  # a batch has one
+    raise no_word(
+        type(env).__name__,
+        "num_envs",
+        "it is a single environment. envkit.make(target, num_envs=8) and "
+        "ParallelPyEnvironment make a batch",
+    )
+
+
 class MaskedRows(abc.ABC):
     """The part of `PyEnvironment` that only batches use.
 
@@ -76,6 +91,8 @@ class MaskedRows(abc.ABC):
                 "override the property batch_size."
             )
         return None
+
+    num_envs = Derived(_num_envs)
 
     @property
     def resets_rows(self) -> bool:

@@ -20,6 +20,7 @@ from envkit._internal.direct_row import CurrentTimeStep
 from envkit._internal.first_look import looking
 from envkit._internal.internals import Internals, methods_of, own_internals
 from envkit._internal.masks import check_time_step
+from envkit._internal.other_words import ENVIRONMENT, explain_words
 from envkit._internal.reset_order import (
     is_in_other_order,
     moves_in_other_order,
@@ -106,6 +107,8 @@ class Specified(abc.ABC):
         """
         return provenance.provenance_of(self)
 
+
+explain_words(Specified, ENVIRONMENT)
 
 Self = TypeVar("Self", bound="PyEnvironment")
 
@@ -414,7 +417,12 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
         Raises:
             NotImplementedError: The environment does not render, or not in this mode.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot render.")
+        raise _lacking(
+            self,
+            "cannot render",
+            "override render(mode), which returns a uint8 array of shape (height, "
+            'width, 3) for "rgb_array"',
+        )
 
     def seed(self, seed: Seed) -> Any:
         """Makes all randomness from the next reset on depend only on `seed`.
@@ -423,7 +431,8 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
         environment whose `_reset` has an argument `seed` gets it there.
         """
         if "seed" not in self._envkit.methods.reset_takes:
-            raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
+            hook = "override seed(seed), or give _reset() an argument seed"
+            raise _lacking(self, "cannot be seeded", hook)
         provenance.record_seed(self, seed)
         keep_seed(self, seed)
 
@@ -445,7 +454,8 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
 
     def get_info(self) -> Any:
         """Returns the environment's info for the current time step."""
-        raise NotImplementedError(f"{type(self).__name__} has no info.")
+        hook = "override get_info(), which returns a dictionary"
+        raise _lacking(self, "has no info", hook)
 
     def get_state(self) -> Any:
         """Returns a token from which `set_state` restores everything.
@@ -518,6 +528,13 @@ class PyEnvironment(Specified, batches.MaskedRows, LossReports):
             f"{type(self).__name__} cannot restore a state: override _get_state() and "
             "_set_state()."
         )
+
+
+def _lacking(env: Any, lack: str, hook: str) -> NotImplementedError:
+    """Returns the error for an optional ability; an author is told the hook."""
+    cls = type(env)
+    remedy = "" if cls.__module__.startswith("envkit.") else f": {hook}"
+    return NotImplementedError(f"{cls.__name__} {lack}{remedy}.")
 
 
 def _check_template(cls: type[PyEnvironment]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal import tensor_bridge as _tensor_bridge
+from envkit._internal.other_words import TIME_STEP, explain_words
 from envkit._internal.text import foreign
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
@@ -125,6 +126,9 @@ class TimeStep(NamedTuple):
 
         fields = pprint.pformat(self._asdict(), sort_dicts=False)
         return f"TimeStep(\n{fields})"
+
+
+explain_words(TimeStep, TIME_STEP)
 
 
 def derive_from_tf_agents() -> None:
@@ -307,22 +311,32 @@ class AutoReset(enum.Enum):
     DISABLED = "disabled"
 
     @classmethod
-    def of(cls, value: AutoReset | str) -> AutoReset:
-        """Returns the member for a member or its name.
+    def of(cls, value: Any) -> AutoReset:
+        """Returns the member for a member or its name, also for Gymnasium's.
 
         Example:
             >>> AutoReset.of("same_step") is AutoReset.SAME_STEP
             True
+            >>> {AutoReset.of(name) for name in ("SameStep", "same-step")}
+            {<AutoReset.SAME_STEP: 'same_step'>}
         """
         if isinstance(value, cls):
             return value
-        names = [member.value for member in cls]
-        if isinstance(value, str) and value.lower() in names:
-            return cls(value.lower())
+        name = value.name if isinstance(value, enum.Enum) else value
+        by_letters = {_letters(member.value): member for member in cls}
+        found = by_letters.get(_letters(name)) if isinstance(name, str) else None
+        if found is not None:
+            return found
+        hint = ""
+        if isinstance(name, str):
+            import difflib
+
+            near = difflib.get_close_matches(_letters(name), by_letters, n=1)
+            hint = "".join(f" Did you mean {by_letters[each]!s}?" for each in near)
         raise ValueError(
             f"autoreset must be one of "
             f"{', '.join(f'AutoReset.{member.name}' for member in cls)}, "
-            f"got {value!r:.80}."
+            f"got {value!r:.80}.{hint}"
         )
 
     @classmethod
@@ -335,6 +349,10 @@ class AutoReset(enum.Enum):
         """
         value = getattr(getattr(env, "autoreset", None), "value", None)
         return next((order for order in cls if order.value == value), cls.NEXT_STEP)
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalpha, name.lower()))
 
 
 # An info's flags say how an episode ended if its time step cannot: if it was terminated

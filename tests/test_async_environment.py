@@ -185,7 +185,8 @@ def test_an_asynchronous_environment_has_the_specs_of_one_row():
 
 def test_seeding_and_resources_are_optional_for_an_asynchronous_environment():
     with Least() as env:
-        assert (NotImplementedError, "Least cannot be seeded.") == told(env.seed, 3)
+        refusal = "Least cannot be seeded: override seed(seed)."
+        assert (NotImplementedError, refusal) == told(env.seed, 3)
     env.close()
 
 

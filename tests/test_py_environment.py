@@ -390,18 +390,30 @@ class Sizeless(Walk):
         return True
 
 
+CANNOT_RENDER = (
+    "Walk cannot render: override render(mode), which returns a uint8 array of shape "
+    '(height, width, 3) for "rgb_array".'
+)
+
+
 @pytest.mark.parametrize(
     ("make", "call", "kind", "expected"),
     [
-        (Walk, lambda env: env.render(), NotImplementedError, "Walk cannot render."),
+        (Walk, lambda env: env.render(), NotImplementedError, CANNOT_RENDER),
+        (Walk, lambda env: env.render("human"), NotImplementedError, CANNOT_RENDER),
         (
             Walk,
-            lambda env: env.render("human"),
+            lambda env: env.seed(3),
             NotImplementedError,
-            "Walk cannot render.",
+            "Walk cannot be seeded: override seed(seed), or give _reset() an argument "
+            "seed.",
         ),
-        (Walk, lambda env: env.seed(3), NotImplementedError, "Walk cannot be seeded."),
-        (Walk, lambda env: env.get_info(), NotImplementedError, "Walk has no info."),
+        (
+            Walk,
+            lambda env: env.get_info(),
+            NotImplementedError,
+            "Walk has no info: override get_info(), which returns a dictionary.",
+        ),
         (
             Walk,
             lambda env: env.get_state(),
@@ -725,7 +737,6 @@ def test_a_masked_reset_restarts_a_row_that_ended():
             np.ones((4, 1), bool),
             "array of shape (4, 1), dtype bool, values True … True",
         ),
-        (2, "2 of type int"),
         (True, "True of type bool"),
         ("all", "the string 'all'"),
         ([[True], [True, False]], "a list of 2 elements"),
@@ -743,6 +754,21 @@ def test_an_invalid_mask_is_refused(mask, got):
     )
     assert (SpecError, expected) == told(env.reset, mask)
     assert env.current_time_step() is first
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "remedy"),
+    [
+        (CountingEnv, 7, "For a seed, write reset(seed=7)."),
+        (Rows, 7, "For a seed, write reset(seed=7)."),
+        (Rows, [3, 1, 4, 1], "For a seed, write reset(seed=[3, 1, 4, 1])."),
+        (CountingEnv, {"level": 3}, "For options, write reset(options=...)."),
+        (Rows, {"level": 3}, "For options, write reset(options=...)."),
+    ],
+)
+def test_seeds_and_options_in_place_of_a_mask_are_told_their_place(make, given, remedy):
+    _, message = told(make().reset, given)
+    assert message.endswith(f" {remedy}")
 
 
 # State.

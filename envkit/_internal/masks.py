@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,8 +36,9 @@ def as_mask(
     """Returns the checked mask of a call; raises if it does not fit."""
     if not env.batched:
         raise ValueError(
-            f"{type(env).__name__} is not batched, so it has no rows to choose "
-            f"from: call {'reset' if call == 'reset' else 'step'}() without a mask."
+            f"{type(env).__name__} is not batched, so it has no rows to choose from: "
+            f"call {'reset' if call == 'reset' else 'step'}() without a mask."
+            f"{_not_a_mask(mask, call, 1)}"
         )
     rows = as_array(mask)
     if rows.dtype != np.bool_ or rows.shape != (env.batch_size,):
@@ -45,9 +47,26 @@ def as_mask(
             path="",
             expected=f"boolean array of shape ({env.batch_size},)",
             got=describe(mask),
-            reason=f"A mask has one boolean for each row: true where {purpose}.",
+            reason=f"A mask has one boolean for each row: true where {purpose}."
+            f"{_not_a_mask(mask, call, env.batch_size)}",
         )
     return rows
+
+
+def _not_a_mask(given: Any, call: str, rows: int) -> str:
+    """Returns a sentence about seeds or options that were passed as a mask."""
+    if call != "reset":
+        return ""
+    if isinstance(given, Mapping):
+        return " For options, write reset(options=...)."
+    array = as_array(given)
+    is_seed = array.ndim == 0 or array.shape == (rows,)
+    if array.dtype.kind not in "iu" or not is_seed:
+        return ""
+    if array.ndim and np.isin(array, (0, 1)).all():  # It may be meant as a mask.
+        return ""
+    shown = f"{array.tolist()}"
+    return f" For a seed, write reset(seed={shown if len(shown) < 40 else '...'})."
 
 
 def as_moves(env: Any, stepping: Any, beginning: Any) -> tuple[Array, Array]:

@@ -578,7 +578,8 @@ def forwarded(adapter: Any, wrapped_env: Callable[[], Any], name: str) -> Any:
             return getattr(wrapped_env(), name)
         except AttributeError:
             pass
-    raise AttributeError(f"{type(adapter).__name__!r} object has no attribute {name!r}")
+    # Python's error, or that of the adapter's own property.
+    return object.__getattribute__(adapter, name)
 
 
 def forwarded_to_library(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.extend import WrapperInternals
+from envkit.extend import WrapperInternals, checked_size
 from envkit.provenance import recipe_of
 from envkit.registry import constructor_elsewhere, load
 
@@ -131,6 +131,7 @@ def connect(
     """
     from envkit.remote.client_connection import Launched, ServerAddress
 
+    rows = checked_size("num_envs", num_envs)
     settings = {
         "token": token,
         "token_file": token_file,
@@ -151,7 +152,7 @@ def connect(
             address = launched.await_address()
         assert address is not None  # one of the two provided it
         where = ServerAddress.parse(address)
-        return RemoteEnvironment(where, num_envs, arguments, settings, launched)
+        return RemoteEnvironment(where, rows, arguments, settings, launched)
     except BaseException:
         if launched is not None:
             launched.close()
@@ -265,9 +266,10 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
             The other environment. If that fails, this one stays open.
         """
         launched = self._launched
+        rows = len(self._env.envs) if num_envs is None else num_envs
         other = RemoteEnvironment(
             self._address._replace(name=name),
-            len(self._env.envs) if num_envs is None else num_envs,
+            checked_size("num_envs", rows),
             arguments,
             self._settings,
             launched,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import numbers
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from envkit._internal.other_words import SPEC, explain_words
 from envkit._internal.text import bound_text
-from envkit.types import Array, Shape
+from envkit.types import Array, RandomSource, Shape
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -130,6 +132,61 @@ class ArraySpec(_Described):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._shape, self._dtype, self._name)
+
+    @property
+    def n(self) -> int:
+        """The number of choices of a single bounded integer, as of a discrete action.
+
+        Other specs have none; `num_values` counts the values of each element.
+
+        Example:
+            >>> BoundedArraySpec((), np.int64, 0, 3).n
+            4
+        """
+        counts = getattr(self, "num_values", None)
+        if counts is not None and self._shape == ():
+            return int(counts)
+        why = "it has no bounds"
+        if isinstance(self, BoundedArraySpec):
+            why = f"its shape is {self._shape}; num_values counts each element's values"
+        if not is_discrete(self):
+            why = f"it is of {self._dtype}, and only integers are choices"
+        raise AttributeError(f"{self!r:.120} has no n: {why}.", obj=self)
+
+    def sample(
+        self,
+        rng: int | RandomSource | None = None,
+        outer_dims: Sequence[int] = (),
+        *,
+        mask: Any = None,
+    ) -> Array:
+        """Draws a value that fits, as `sample_spec_nest` does for a nest of specs.
+
+        For a policy that acts at random, see `random_actions` and `RandomPolicy`.
+
+        Args:
+            rng: A `numpy.random.Generator`, or a seed, which draws the same value each
+                time; `None` for fresh randomness.
+            outer_dims: Dimensions before the spec's own, such as `(batch_size,)`.
+            mask: The choices of an integer spec that may be drawn.
+
+        Example:
+            >>> spec = BoundedArraySpec((), np.int64, 0, 3)
+            >>> rng = np.random.default_rng(7)
+            >>> spec.sample(rng, (5,))
+            array([3, 2, 2, 3, 2])
+            >>> spec.sample(rng, mask=[0, 1, 0, 0])
+            array(1)
+        """
+        # It builds on this module, and is loaded with the package.
+        sampling = sys.modules["envkit.specs.sampling"]
+        return sampling.sample_spec(self, rng, outer_dims, mask)  # type: ignore[no-any-return]
+
+    def __contains__(self, value: Any) -> bool:
+        raise TypeError(
+            f"`in` is not defined for specs: {type(self).__name__}.check_array(value) "
+            "tells whether a value fits, and also compares the dtype."
+        )
 
     def check_array(self, array: Any) -> bool:
         """Returns True if `array` has this spec's shape and dtype; never raises.
@@ -317,6 +374,8 @@ class BoundedArraySpec(ArraySpec, _Bounded):
             self._name if name is None else name,
         )
 
+
+explain_words(ArraySpec, SPEC)
 
 _TF_AGENTS = "tf_agents.specs.array_spec"
 

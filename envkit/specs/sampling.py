@@ -15,7 +15,7 @@ from envkit.specs.special import ObjectKind, ObjectSpec, TextSpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
 
-__all__ = ["sample_bounded_spec", "sample_spec_nest"]
+__all__ = ["sample_bounded_spec", "sample_spec", "sample_spec_nest"]
 
 # A mask has a byte for each choice.
 _MOST_CHOICES = 2**20
@@ -104,6 +104,21 @@ def sample_spec_nest(
     if mask is not None:
         return _sample_with(structure, checked, dims, mask)
     return nest.map_structure(lambda spec: _sample(spec, checked, dims), structure)
+
+
+def sample_spec(
+    spec: ArraySpec, rng: Any, outer_dims: Sequence[int], mask: Any
+) -> Array:
+    """Implements `ArraySpec.sample`, which also takes a seed or `None`."""
+    is_seed = isinstance(rng, int | np.integer) and not isinstance(rng, bool)
+    if rng is None or is_seed:
+        rng = np.random.default_rng(rng)
+    elif isinstance(rng, np.ndarray | list | tuple):
+        raise TypeError(
+            f"rng is {describe(rng)}; sample() takes a generator or a seed first. A "
+            "mask is passed by name: sample(rng, mask=mask)."
+        )
+    return sample_spec_nest(spec, rng, outer_dims, mask=mask)  # type: ignore[no-any-return]
 
 
 def _sample_with(

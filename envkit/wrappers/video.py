@@ -249,8 +249,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
             picture = self._env.render("rgb_array")
         except NotImplementedError as error:
             raise NotImplementedError(
-                f"RecordVideo cannot film {name}: {error} It films what "
-                'render("rgb_array") returns: override render(mode) in the environment.'
+                f"RecordVideo cannot film {name} without pictures: {error}"
             ) from error
         check_picture(picture, self._dims, f'{name}.render("rgb_array")')
         return picture if self._dims else picture[np.newaxis]  # type: ignore[no-any-return]  # checked above

@@ -1472,7 +1472,11 @@ NOT_INFERRED = "Fixed returns observations whose spec cannot be inferred.\n\n"
             "Fixed cannot be seeded: write seed(seed), which is called before reset(), "
             "or let reset() take an argument seed.",
         ),
-        (Fixed().render, NotImplementedError, "Fixed cannot render."),
+        (
+            Fixed().render,
+            NotImplementedError,
+            "Fixed cannot render: write render(mode), which returns a picture.",
+        ),
         (
             lambda: WalkAdapter().render("ansi"),
             ValueError,

@@ -103,8 +103,10 @@ def test_missing_abilities_are_listed_with_the_reason(capsys):
         "",
         "rows       a single environment",
         "episodes   no known limit",
-        "render     no: Plain cannot render.",
-        "seed       no: Plain cannot be seeded.",
+        "render     no: Plain cannot render: override render(mode), which returns a "
+        'uint8 array of shape (height, width, 3) for "rgb_array".',
+        "seed       no: Plain cannot be seeded: override seed(seed), or give _reset() "
+        "an argument seed.",
         "state      no: Plain cannot save its state: override _get_state() and "
         "_set_state().",
         f"class      {HERE}:Plain",

@@ -124,7 +124,8 @@ REFUSED = {
     Modal: f"Modal does not render 'human'; {MODES}",
     OfGymnasium: f"OfGymnasium does not render 'human'; {MODES}",
     CountingEnv: "Only rgb_array is rendered by CountingEnv, not 'human'.",
-    Blind: "Blind cannot render.",
+    Blind: "Blind cannot render: override render(mode), which returns a uint8 array of "
+    'shape (height, width, 3) for "rgb_array".',
     random_environment: "RandomPyEnvironment does not render 'human': render('human') "
     "raised ValueError: RandomPyEnvironment renders 'rgb_array' only, not 'human'.",
     "gymnasium:CartPole-v1": "CartPole-v1 cannot render 'human': the render_mode of a "

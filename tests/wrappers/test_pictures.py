@@ -654,7 +654,8 @@ REFUSED = {
     "an environment that does not render": (
         lambda: AddRenderObservation(Film([1, 2])),
         "AddRenderObservation needs an environment that renders 'rgb_array', and Film "
-        "does not: Film cannot render.",
+        "does not: Film cannot render: override render(mode), which returns a uint8 "
+        'array of shape (height, width, 3) for "rgb_array".',
     ),
     "what is no picture": (
         lambda: AddRenderObservation(Odd()),

@@ -335,8 +335,9 @@ def test_repr_shows_the_folder(tmp_path):
 def test_an_environment_that_cannot_render_is_refused(tmp_path, message_of):
     env = filmed(Recorder(ArraySpec((), np.int32)), tmp_path)
     assert (
-        "RecordVideo cannot film Recorder: Recorder cannot render. It films what "
-        'render("rgb_array") returns: override render(mode) in the environment.'
+        "RecordVideo cannot film Recorder without pictures: Recorder cannot render: "
+        "override render(mode), which returns a uint8 array of shape (height, width, "
+        '3) for "rgb_array".'
     ) == message_of(NotImplementedError, env.reset)
     assert [] == files(tmp_path)
     assert not env.recording

@@ -223,7 +223,10 @@ class AdaptedEnvironment(ForeignEnvironment):
     def _draw(self, mode: str) -> Any:
         render = getattr(self._author, "render", None)
         if render is None:
-            raise NotImplementedError(f"{self._name} cannot render.")
+            raise NotImplementedError(
+                f"{self._name} cannot render: write render(mode), which returns a "
+                "picture."
+            )
         self.start()
         if inspect.signature(render).parameters:
             return render(mode)

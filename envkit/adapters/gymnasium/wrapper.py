@@ -148,9 +148,8 @@ class GymnasiumWrapper(LossesInInfos, ResetArguments, NamedActions, ForeignEnvir
                 return self._foreign.get_wrapper_attr(name)
             except AttributeError:
                 pass
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
+        # Python's error, or that of the wrapper's own property.
+        return object.__getattribute__(self, name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         """Sets an attribute on whichever wrapper has it, or on the environment.

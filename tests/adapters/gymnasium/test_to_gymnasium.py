@@ -200,7 +200,8 @@ def test_an_environment_without_seeds_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
         env.reset(seed=7)
     assert [
-        "reset(seed=...) has not seeded Scripted: Scripted cannot be seeded."
+        "reset(seed=...) has not seeded Scripted: Scripted cannot be seeded: override "
+        "seed(seed), or give _reset() an argument seed."
     ] == caplog.messages
 
 

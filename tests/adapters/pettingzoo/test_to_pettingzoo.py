@@ -289,7 +289,8 @@ def test_an_environment_without_seeds_logs_that_it_was_not_seeded(caplog):
     with caplog.at_level(logging.WARNING):
         game.reset(seed=3)
     assert [
-        "reset(seed=...) has not seeded Shares: Shares cannot be seeded."
+        "reset(seed=...) has not seeded Shares: Shares cannot be seeded: override "
+        "seed(seed), or give _reset() an argument seed."
     ] == caplog.messages
 
 
