@@ -49,7 +49,7 @@ class _Yielding:
 
     def _later(self, instance: Any, owner: type) -> Any:
         one = owner if instance is None else instance
-        return getattr(super(self._home, one), self._name)  # type: ignore[misc]  # an instance of it
+        return getattr(super(self._home, one), self._name)
 
 
 class Derived(_Yielding, Generic[T]):
