@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RandomPyEnvironment as RandomPyEnvironment,
     )
     from envkit.losses import Loss as Loss
+    from envkit.monitoring.curves import plot as plot
     from envkit.parallel import AsyncParallelPyEnvironment as AsyncParallelPyEnvironment
     from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
     from envkit.parallel import ProcessPyEnvironment as ProcessPyEnvironment
@@ -84,6 +85,7 @@ _HOMES = {
     "connect": "envkit.remote.client",
     "constructor": "envkit.registry",
     "make": "envkit.registry",
+    "plot": "envkit.monitoring.curves",
     "random_actions": "envkit.policies",
     "register": "envkit.registry",
     "restart": "envkit.time_step",

@@ -85,13 +85,14 @@ NO_ENGINE = {"adapters", "jax", "tf", "torch", "realtime", "recording", "desktop
 AT_MODULE_LEVEL: dict[str, set[str]] = {
     "envkit.cli": {"rich"},
     "envkit.jax": {"jax"},
+    "envkit.monitoring.figures": {"matplotlib"},
     "envkit.play": {"rich"},
     "envkit.tf": {"tensorflow"},
     "envkit.torch": {"torch"},
     "envkit.torch.torchrl_environment": {"tensordict", "torchrl"},
 }
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
-    "envkit.cli.bench": {"matplotlib"},
+    "envkit.monitoring.drawing": {"matplotlib"},
     "envkit.desktop.browser": {"websockets"},
     "envkit.desktop.tight": {"PIL"},
     "envkit.distributed": {"ray"},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import inspect
 import math
 import os
@@ -16,7 +15,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
@@ -37,8 +35,9 @@ from envkit.cli.target import (
 )
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
 from envkit.cli.timing import Figures, random_policy, time_steps
-from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.errors import EnvkitError
 from envkit.extend import counted, listed, suggestion
+from envkit.monitoring.drawing import check_can_draw, check_can_save, new_figure
 from envkit.parallel.system.cpus import available_cpus
 from envkit.provenance import envkit_version, plain_arguments
 from envkit.registry import constructor, make, without_pool_options
@@ -148,8 +147,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"--workers must be at most --num-envs, {arguments.num_envs}: each worker "
             "needs an environment."
         )
-    if arguments.plot:
-        check_can_draw(arguments.plot)
+    if arguments.plot:  # before measuring
+        check_can_draw("--plot")
+        check_can_save("--plot", arguments.plot)
     facts = machine()
     progress = progress_bar()
     # Draw only between tries: a thread that draws would slow them down.
@@ -600,30 +600,10 @@ def as_data(tries: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
-def check_can_draw(path: str) -> None:
-    """Raises before measuring if the plot cannot be drawn or saved."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingDependencyError.needed_by(
-            "--plot", package="matplotlib", extra="plot"
-        )
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    kinds = FigureCanvasAgg.get_supported_filetypes()
-    if Path(path).suffix[1:] not in kinds:
-        raise ValueError(
-            f"--plot {path}: the file must end in one of "
-            f"{', '.join(f'.{known}' for known in sorted(kinds))}."
-        )
-    if Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK):
-        raise OSError(f"--plot {path}: no file can be written there.")
-
-
 def draw(path: str, title: str, tries: Sequence[Measured]) -> None:
     """Draws the steps per second of each way, with the range of its rounds."""
-    from matplotlib.figure import Figure
-
     bars = [(tried, tried.figures) for tried in tries if tried.figures is not None]
-    figure = Figure(figsize=(8, 1.2 + 0.32 * len(bars)), layout="constrained")
+    figure = new_figure(8, 1.2 + 0.32 * len(bars))
     axes = figure.subplots()
     for place, (tried, figures) in enumerate(bars):
         speed, low, high = figures.speed, min(figures.speeds), max(figures.speeds)
@@ -635,4 +615,4 @@ def draw(path: str, title: str, tries: Sequence[Measured]) -> None:
     axes.margins(x=0.15)
     axes.set_title(title)
     axes.set_xlabel("steps per second; the median round, and the range of all")
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)

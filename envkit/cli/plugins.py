@@ -38,6 +38,7 @@ DESCRIBE = Command(
 )
 LIST = Command("envkit.cli.list_command", "lists the available environments")
 PLAY = Command("envkit.cli.play", "lets you play an environment by hand")
+PLOT = Command("envkit.cli.plot", "draws learning curves, with a spread over seeds")
 RECORD = Command("envkit.cli.record", "records episodes, or films them")
 REPLAY = Command("envkit.cli.replay", "plays, lists or checks a recording")
 SERVE = Command("envkit.cli.serve", "serves environments to clients and to people")
