@@ -1,0 +1,110 @@
+"""Environments of the tests of sessions."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit import ArraySpec, PyEnvironment, TimeStep, restart, termination, transition
+from envkit.specs import BoundedArraySpec
+
+__all__ = ["DIE", "HANG", "RAISE", "WAIT", "Owned", "Slow"]
+
+WAIT, RAISE, DIE, HANG = range(4)
+
+
+class Owned(PyEnvironment):
+    """Belongs to whoever has reset it: an observation names the owner.
+
+    The options of a reset name the owner, and say what happens in it. An action is an
+    owner, an order (wait, raise, die, hang) and the milliseconds to wait. A step of
+    another owner than that of the last reset is a fault, which the observation shows.
+    """
+
+    def __init__(self, steps: int = 6) -> None:
+        super().__init__()
+        self._steps = steps
+        self._owner = -1
+        self._done = 0
+        self._options: Mapping[str, Any] = {}
+
+    def action_spec(self) -> BoundedArraySpec:
+        return BoundedArraySpec((3,), np.int64, -1, 2**40)
+
+    def observation_spec(self) -> dict[str, ArraySpec]:
+        return {
+            "owner": ArraySpec((), np.int64),
+            "is_foreign": ArraySpec((), np.bool_),
+        }
+
+    def seed(self, seed: Any) -> None:
+        pass
+
+    def _reset(self, options: Mapping[str, Any] | None = None) -> TimeStep:
+        options = options or {}
+        # A lost reset is repeated, and must succeed at some time.
+        order = options.get("order", WAIT) if random.random() < 0.5 else WAIT
+        self._obey(order, options.get("milliseconds", 0))
+        self._owner = options.get("owner", -1)
+        self._done = 0
+        return restart(self._observation(False))
+
+    def _step(self, action: Any) -> TimeStep:
+        owner, order, milliseconds = action.tolist()
+        self._obey(order, milliseconds)
+        self._done += 1
+        observation = self._observation(owner != self._owner)
+        if self._done == self._steps:
+            return termination(observation, 1.0)
+        return transition(observation, 1.0)
+
+    def _observation(self, is_foreign: bool) -> dict[str, Any]:
+        return {
+            "owner": np.asarray(self._owner),
+            "is_foreign": np.asarray(is_foreign),
+        }
+
+    def _obey(self, order: int, milliseconds: int) -> None:
+        time.sleep(milliseconds / 1000)
+        if order == RAISE:
+            raise RuntimeError("It was told to raise.")
+        if order == DIE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if order == HANG:
+            time.sleep(5)  # Longer than a step may take; a thread cannot be killed.
+
+
+class Slow(PyEnvironment):
+    """Waits for a moment in each step."""
+
+    def __init__(self, seconds: float = 0.05, steps: int = 5) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._steps = steps
+        self._done = 0
+
+    def action_spec(self) -> BoundedArraySpec:
+        return BoundedArraySpec((), np.int32, 0, 1)
+
+    def observation_spec(self) -> ArraySpec:
+        return ArraySpec((), np.int32)
+
+    def seed(self, seed: Any) -> None:
+        pass
+
+    def _reset(self) -> TimeStep:
+        self._done = 0
+        return restart(np.int32(0))
+
+    def _step(self, action: Any) -> TimeStep:
+        time.sleep(self._seconds)
+        self._done += 1
+        if self._done == self._steps:
+            return termination(np.int32(self._done), 1.0)
+        return transition(np.int32(self._done), 1.0)

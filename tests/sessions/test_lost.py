@@ -1,0 +1,114 @@
+"""Environments that are lost: one session ends, and a sample is never made up."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+
+import pytest
+
+from envkit import Loss, RestartPolicy
+from envkit.errors import WorkerError
+from envkit.sessions import Sessions
+from tests.sessions.environments import DIE, HANG, RAISE, WAIT, Owned
+from tests.sessions.running import in_loop, until_so
+
+_OFTEN = RestartPolicy(max_restarts=100, within=None, backoff=0.0)
+
+
+async def play(session, owner, order=WAIT):
+    turn = await session.reset(options={"owner": owner})
+    turn = await session.step([owner, order, 0])
+    while turn.end is None:
+        assert not turn.observation["is_foreign"]
+        turn = await session.step([owner, WAIT, 0])
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("backend", "order", "kind"),
+    [
+        ("thread", RAISE, "raised"),
+        ("thread", HANG, "timed_out"),
+        ("process", RAISE, "raised"),
+        ("process", DIE, "crashed"),
+        ("process", HANG, "timed_out"),
+    ],
+)
+def test_a_lost_environment_ends_its_own_session_only(backend, order, kind):
+    @in_loop
+    async def run():
+        async with Sessions(
+            Owned, 2, backend=backend, step_timeout=0.5, restart=_OFTEN
+        ) as sessions:
+            async with sessions.lease() as losing, sessions.lease() as other:
+                turn = await play(losing, 1, order)
+                assert isinstance(turn.end, Loss)
+                assert turn.end.kind == kind
+                assert turn.is_lost
+                assert math.isnan(turn.reward)
+                assert math.isnan(turn.total)
+                assert [loss.kind for loss in losing.losses] == [kind]
+                assert (await play(other, 2)).total == 6.0
+                # The same session goes on with another environment.
+                assert (await play(losing, 3)).total == 6.0
+            await until_so(lambda: sessions.statistics().free == 2)
+            assert sessions.statistics().lost == 1
+            assert sessions.statistics().episodes == 2
+
+    run()
+
+
+@in_loop
+async def test_a_reset_that_fails_for_good_is_a_loss():
+    class Broken(Owned):
+        def _reset(self, options=None):
+            raise RuntimeError("The level is missing.")
+
+    async with Sessions(Broken, 1) as sessions, sessions.lease() as session:
+        turn = await session.reset()
+    assert turn.end.kind == "reset_failed"
+    assert "The level is missing." in str(turn.end.error)
+
+
+@in_loop
+async def test_environments_that_are_gone_for_good_leave_the_others():
+    never = RestartPolicy(max_restarts=0)
+    async with Sessions(Owned, 2, backend="process", restart=never) as sessions:
+        for alive in (1, 0):
+            async with sessions.lease() as session:
+                turn = await play(session, 1, DIE)
+                assert turn.end.kind == "crashed"
+            await until_so(lambda alive=alive: sessions.statistics().size == alive)
+        with pytest.raises(WorkerError, match="lost for good"):
+            await sessions.lease()
+
+
+@in_loop
+async def test_who_waits_is_told_when_no_environment_is_left():
+    never = RestartPolicy(max_restarts=0)
+    async with Sessions(Owned, 1, backend="process", restart=never) as sessions:
+
+        async def lose():
+            async with sessions.lease() as session:
+                await play(session, 1, DIE)
+
+        losing = asyncio.ensure_future(lose())
+        await until_so(lambda: sessions.statistics().leased == 1)
+        with pytest.raises(WorkerError, match="lost for good"):
+            await sessions.lease()
+        await losing
+
+
+@in_loop
+async def test_an_environment_without_seeds_raises_what_it_says():
+    class Unseeded(Owned):
+        def seed(self, seed):
+            raise NotImplementedError("It is always the same.")
+
+    async with Sessions(functools.partial(Unseeded, 2), 1) as sessions:
+        async with sessions.lease() as session:
+            with pytest.raises(NotImplementedError, match="always the same"):
+                await session.reset(seed=1)
+            assert (await play(session, 1)).total == 2.0

@@ -1,0 +1,227 @@
+"""One session: resets, steps, turns, and the end of its lease."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import PyEnvironment
+from envkit.errors import CallOrderError, ClosedError, ConstructorError, SpecError
+from envkit.sessions import SessionEnded, Sessions
+from tests.sessions.environments import Owned, Slow
+from tests.sessions.running import in_loop, until_so
+
+
+@pytest.mark.parametrize("backend", ["thread", "process", "inline"])
+def test_a_session_plays_the_episode_of_its_seed(backend):
+    with envkit.make("Catch") as env:
+        env.seed(7)
+        alone = [env.reset()]
+        while not alone[-1].is_last():
+            alone.append(env.step(1))
+
+    @in_loop
+    async def play():
+        async with Sessions("Catch", 2, backend=backend, num_workers=1) as sessions:
+            async with sessions.lease(seed=7) as session:
+                turns = [await session.reset()]
+                while turns[-1].end is None:
+                    turns.append(await session.step(1))
+        for turn, time_step in zip(turns, alone, strict=True):
+            np.testing.assert_array_equal(turn.observation, time_step.observation)
+            assert turn.reward == time_step.reward
+        assert turns[-1].total == sum(turn.reward for turn in turns)
+        assert (turns[-1].end, turns[-1].steps) == ("terminated", len(turns) - 1)
+
+    play()
+
+
+@in_loop
+async def test_a_time_limit_truncates():
+    async with Sessions("CartPole", 1, max_episode_steps=3) as sessions:
+        async with sessions.lease(seed=1) as session:
+            turn = await session.reset()
+            while turn.end is None:
+                turn = await session.step(turn.steps % 2)
+    assert (turn.end, turn.steps, turn.discount) == ("truncated", 3, 1.0)
+
+
+@in_loop
+async def test_arguments_of_the_environment_are_passed_on():
+    async with Sessions("Catch", 1, rows=4) as sessions:
+        async with sessions.lease() as session:
+            assert (await session.reset()).observation.shape == (4, 5)
+
+
+@in_loop
+async def test_a_second_reset_begins_another_episode():
+    async with Sessions("Catch", 1) as sessions, sessions.lease(seed=7) as session:
+        firsts = [(await session.reset()).observation for _ in range(8)]
+        again = [(await session.reset(seed=7)).observation]
+        again += [(await session.reset()).observation for _ in range(7)]
+    assert len({first.tobytes() for first in firsts}) > 1
+    np.testing.assert_array_equal(firsts, again)
+
+
+@in_loop
+async def test_options_reach_the_reset():
+    async with Sessions(Owned, 1) as sessions, sessions.lease() as session:
+        turn = await session.reset(options={"owner": 5})
+    assert turn.observation["owner"] == 5
+
+
+@in_loop
+async def test_a_step_before_a_reset_is_refused():
+    async with Sessions("Catch", 1) as sessions, sessions.lease() as session:
+        with pytest.raises(CallOrderError, match="before the episode began"):
+            await session.step(1)
+        with pytest.raises(CallOrderError, match="no turn yet"):
+            _ = session.turn
+
+
+@in_loop
+async def test_a_step_after_the_end_is_refused():
+    make = functools.partial(Slow, 0.0, steps=1)
+    async with Sessions(make, 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        assert (await session.step(0)).end == "terminated"
+        with pytest.raises(CallOrderError, match="after its end"):
+            await session.step(0)
+
+
+@in_loop
+async def test_an_action_that_does_not_fit_is_refused_and_the_session_goes_on():
+    async with Sessions("Catch", 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        with pytest.raises(SpecError):
+            await session.step(17)
+        with pytest.raises(SpecError):
+            await session.step({"left": 1})
+        assert (await session.step(1)).steps == 1
+
+
+@in_loop
+async def test_two_calls_at_once_are_refused():
+    async with Sessions(Slow, 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        first = asyncio.ensure_future(session.step(0))
+        await until_so(lambda: session.is_busy)
+        with pytest.raises(CallOrderError, match="still answers"):
+            await session.step(0)
+        assert (await first).steps == 1
+
+
+@in_loop
+async def test_a_cancelled_step_is_followed_by_a_reset():
+    async with Sessions(Slow, 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.step(0), 0.001)
+        with pytest.raises(CallOrderError):
+            await session.step(0)
+        assert (await session.reset()).observation == 0
+        assert (await session.step(0)).observation == 1
+
+
+@in_loop
+async def test_a_session_that_was_given_back_says_so():
+    async with Sessions("Catch", 1) as sessions:
+        async with sessions.lease() as session:
+            await session.reset()
+        with pytest.raises(SessionEnded, match="lease is over") as caught:
+            await session.reset()
+        assert caught.value.reason == "released"
+        assert session.turn.steps == 0
+
+
+@in_loop
+async def test_an_idle_session_is_taken_back_and_reads_the_reason():
+    async with Sessions("Catch", 1, idle_timeout=0.05) as sessions:
+        idle = await sessions.lease()
+        async with sessions.lease() as other:
+            await other.reset()
+            with pytest.raises(SessionEnded, match="idle_timeout=0.05") as caught:
+                await idle.reset()
+        assert caught.value.reason == "idle"
+        assert sessions.statistics().reclaimed >= 1
+
+
+@in_loop
+async def test_a_session_that_nobody_holds_is_taken_back():
+    async with Sessions("Catch", 1) as sessions:
+        session = await sessions.lease()
+        await session.reset()
+        del session
+        gc.collect()
+        async with sessions.lease(timeout=60) as other:
+            await other.reset()
+
+
+@in_loop
+async def test_the_event_loop_runs_while_an_environment_is_stuck():
+    async with Sessions(functools.partial(Slow, 0.3), 2) as sessions:
+        async with sessions.lease() as stuck, sessions.lease() as other:
+            await stuck.reset()
+            await other.reset()
+            step = asyncio.ensure_future(stuck.step(0))
+            ticks = 0
+            while not step.done():
+                ticks += 1
+                await asyncio.sleep(0.001)
+            # One would be enough to see that it runs; a busy machine has few.
+            assert ticks > 3
+
+
+@in_loop
+async def test_closing_ends_sessions_and_waits_for_no_step():
+    sessions = Sessions(functools.partial(Slow, 2.0), 2)
+    await sessions.open()
+    session = await sessions.lease()
+    await session.reset()
+    step = asyncio.ensure_future(session.step(0))
+    await until_so(lambda: session.is_busy)
+    held = await sessions.lease()
+    waiting = asyncio.ensure_future(sessions.lease()._take())
+    await until_so(lambda: sessions.statistics().waiting == 1)
+    await sessions.close(grace=0.0)
+    assert held.losses == ()
+    with pytest.raises(SessionEnded, match="closed"):
+        await step
+    with pytest.raises(ClosedError):
+        await waiting
+    with pytest.raises(ClosedError):
+        sessions.statistics()
+    await sessions.close()
+
+
+@in_loop
+async def test_an_environment_that_cannot_be_built_raises_at_once():
+    def broken() -> PyEnvironment:
+        raise ValueError("no such level")
+
+    with pytest.raises(ConstructorError, match="no such level"):
+        await Sessions(broken, 2).open()
+
+
+@in_loop
+async def test_a_batch_is_refused():
+    with pytest.raises(ValueError, match="not a batch"):
+        await Sessions("CartPole", 2, batch_size=3).open()
+
+
+@in_loop
+async def test_sessions_that_are_not_open_say_how_to_open_them():
+    sessions = Sessions("Catch", 1)
+    with pytest.raises(CallOrderError, match="async with Sessions"):
+        await sessions.lease()
+
+
+@pytest.mark.parametrize("argument", [{"size": 0}, {"idle_timeout": -1.0}])
+def test_impossible_arguments_are_refused(argument):
+    with pytest.raises(ValueError, match=next(iter(argument))):
+        Sessions(**{"target": "Catch", "size": 1, **argument})

@@ -1,0 +1,106 @@
+"""Tools: their schemas, and sessions that call them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from envkit.sessions import Sessions, ToolEnvironment, tool
+from tests.sessions.running import in_loop
+
+
+class Room(ToolEnvironment):
+    """A room with a door, which a key opens."""
+
+    def begin(self, rng):
+        self.has_key = False
+        return f"Room {int(rng.integers(1000))}."
+
+    @tool
+    def take(self, thing: str, count: int = 1) -> str:
+        """Takes something.
+
+        Args:
+            thing: What to take, in
+                one word.
+            count: How many.
+        """
+        self.has_key = thing == "key"
+        self.reward = 0.25 * count
+        return f"You have {count} {thing}."
+
+    @tool
+    def go(self, direction: Literal["north", "south"]) -> str:
+        """Goes through a door."""
+        if direction == "north" and self.has_key:
+            self.reward = 1.0
+            self.finish()
+            return "You are out."
+        return "The door is locked."
+
+
+@in_loop
+async def test_a_session_calls_tools():
+    async with Sessions(Room, 1) as sessions, sessions.lease(seed=3) as session:
+        assert [each.name for each in session.tools] == ["take", "go"]
+        turn = await session.reset()
+        assert turn.text.startswith("Room ")
+        turn = await session.call("go", direction="north")
+        assert (turn.text, turn.reward, turn.end) == ("The door is locked.", 0.0, None)
+        turn = await session.call("take", thing="key", count=2)
+        assert turn.reward == 0.5
+        turn = await session.call("go", direction="north")
+        assert (turn.text, turn.total, turn.end) == ("You are out.", 1.5, "terminated")
+
+
+def test_a_schema_comes_from_annotations_and_the_docstring():
+    take, go = Room().tools
+    assert take.description == "Takes something."
+    assert take.parameters == {
+        "type": "object",
+        "properties": {
+            "thing": {"type": "string", "description": "What to take, in one word."},
+            "count": {"type": "integer", "default": 1, "description": "How many."},
+        },
+        "required": ["thing"],
+        "additionalProperties": False,
+    }
+    assert go.parameters["properties"]["direction"] == {"enum": ["north", "south"]}
+
+
+@in_loop
+async def test_wrong_calls_of_a_program_are_refused():
+    async with Sessions(Room, 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        with pytest.raises(LookupError, match="Did you mean 'take'"):
+            await session.call("tak", thing="key")
+        with pytest.raises(TypeError, match="no argument 'think'"):
+            await session.call("take", think="key")
+        with pytest.raises(TypeError, match="needs thing"):
+            await session.call("take")
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ("north", "Error: A call must be JSON"),
+        ('{"name": "fly", "arguments": {}}', "Error: There is no tool 'fly'"),
+        ('{"name": "go", "arguments": {"way": 1}}', "Error: The tool 'go' has no"),
+        ('{"name": "begin", "arguments": {}}', "Error: There is no tool 'begin'"),
+    ],
+)
+def test_wrong_calls_of_a_model_are_explained_to_it(call, answer):
+    env = Room()
+    env.reset()
+    time_step = env.step(call)
+    assert str(time_step.observation).startswith(answer)
+    assert not time_step.is_last()
+
+
+@in_loop
+async def test_an_environment_without_tools_says_so():
+    async with Sessions("Catch", 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        with pytest.raises(LookupError, match="declares none"):
+            await session.call("look")
