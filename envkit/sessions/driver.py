@@ -220,24 +220,27 @@ class _Lanes:
     ) -> None:
         """Moves rows until `is_over` returns True."""
         heard = time.monotonic()
+        cost = 0.0  # seconds of a poll that finds nothing
         timeout: float | None = None
         while not is_over():
             with contextlib.suppress(queue.Empty):
                 self._take(inbox.get(timeout=timeout))
                 while True:
                     self._take(inbox.get_nowait())
-            began = time.monotonic()
             self._start_due()
+            began = time.monotonic()
             if self._running:
                 self._receive()
             now = time.monotonic()
             if self._done:
                 self._deliver(self._done)
                 self._done, heard = [], now
+            else:
+                cost = now - began
             if self._due:
                 timeout = 0.0
             elif self._running:
-                pause = max((now - began) / _POLL_SHARE, (now - heard) * _LATE_SHARE)
+                pause = max(cost / _POLL_SHARE, (now - heard) * _LATE_SHARE)
                 timeout = min(max(pause, _SHORTEST), _LONGEST)
             else:
                 timeout = None
