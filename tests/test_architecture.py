@@ -66,6 +66,7 @@ FLOORS: dict[int, set[str]] = {
         "play",
         "realtime",
         "recording",
+        "sessions",
         "testing",
         "wrappers",
     },

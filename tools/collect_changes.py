@@ -27,6 +27,7 @@ AREAS = {
     "pytorch": "PyTorch",
     "recording": "Recording",
     "realtime": "Real time",
+    "sessions": "Sessions",
     "desktop": "Desktop",
     "network": "Network",
     "commands": "Command line",

@@ -11,7 +11,7 @@ from envkit.errors import EnvkitError
 from envkit.extend import counted
 from envkit.sessions.session import Session, Slot
 
-__all__ = ["Group", "Lease", "LeaseTimeout", "Queue"]
+__all__ = ["Group", "Lease", "LeaseTimeout", "Lender", "Queue"]
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from envkit.sessions.tools import Tool, call_text
 from envkit.time_step import StepType
 from envkit.types import NestedArray
 
-__all__ = ["Session", "SessionEnded", "Slot", "Turn"]
+__all__ = ["Owner", "Session", "SessionEnded", "Slot", "Turn"]
 
 
 class SessionEnded(EnvkitError, RuntimeError):

@@ -31,10 +31,3 @@ def text_of(observation: NestedArray) -> str:
     if isinstance(observation, np.ndarray) and not observation.shape:
         observation = observation[()]
     return str(observation)
-
-
-def is_text(value: Any) -> bool:
-    """Returns True if a value is text, as an array or as a string."""
-    return isinstance(value, str) or (
-        isinstance(value, np.ndarray) and value.dtype.kind == "U" and not value.shape
-    )

@@ -23,7 +23,15 @@ from envkit.specs.special import ObjectSpec, Strings
 from envkit.time_step import TimeStep, restart, termination, transition
 from envkit.types import NestedArray
 
-__all__ = ["Tool", "ToolEnvironment", "call_text", "declared_tools", "tool"]
+__all__ = [
+    "Tool",
+    "ToolEnvironment",
+    "call_text",
+    "declared_tools",
+    "parsed_call",
+    "tool",
+    "tool_of",
+]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -93,8 +93,7 @@ async def test_a_group_attempts_one_episode():
 async def test_a_group_may_be_larger_than_the_sessions_and_played_in_turn():
     async with Sessions("Catch", 2) as sessions:
         played = [
-            await attempt(session)
-            async for session in sessions.group(seed=3, size=5)
+            await attempt(session) async for session in sessions.group(seed=3, size=5)
         ]
     assert len(played) == 5
     assert len(set(played)) == 1
