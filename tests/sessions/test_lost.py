@@ -107,8 +107,10 @@ async def test_an_environment_without_seeds_raises_what_it_says():
         def seed(self, seed):
             raise NotImplementedError("It is always the same.")
 
-    async with Sessions(functools.partial(Unseeded, 2), 1) as sessions:
-        async with sessions.lease() as session:
-            with pytest.raises(NotImplementedError, match="always the same"):
-                await session.reset(seed=1)
-            assert (await play(session, 1)).total == 2.0
+    async with (
+        Sessions(functools.partial(Unseeded, 2), 1) as sessions,
+        sessions.lease() as session,
+    ):
+        with pytest.raises(NotImplementedError, match="always the same"):
+            await session.reset(seed=1)
+        assert (await play(session, 1)).total == 2.0

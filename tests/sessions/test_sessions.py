@@ -27,11 +27,13 @@ def test_a_session_plays_the_episode_of_its_seed(backend):
 
     @in_loop
     async def play():
-        async with Sessions("Catch", 2, backend=backend, num_workers=1) as sessions:
-            async with sessions.lease(seed=7) as session:
-                turns = [await session.reset()]
-                while turns[-1].end is None:
-                    turns.append(await session.step(1))
+        async with (
+            Sessions("Catch", 2, backend=backend, num_workers=1) as sessions,
+            sessions.lease(seed=7) as session,
+        ):
+            turns = [await session.reset()]
+            while turns[-1].end is None:
+                turns.append(await session.step(1))
         for turn, time_step in zip(turns, alone, strict=True):
             np.testing.assert_array_equal(turn.observation, time_step.observation)
             assert turn.reward == time_step.reward
@@ -43,19 +45,20 @@ def test_a_session_plays_the_episode_of_its_seed(backend):
 
 @in_loop
 async def test_a_time_limit_truncates():
-    async with Sessions("CartPole", 1, max_episode_steps=3) as sessions:
-        async with sessions.lease(seed=1) as session:
-            turn = await session.reset()
-            while turn.end is None:
-                turn = await session.step(turn.steps % 2)
+    async with (
+        Sessions("CartPole", 1, max_episode_steps=3) as sessions,
+        sessions.lease(seed=1) as session,
+    ):
+        turn = await session.reset()
+        while turn.end is None:
+            turn = await session.step(turn.steps % 2)
     assert (turn.end, turn.steps, turn.discount) == ("truncated", 3, 1.0)
 
 
 @in_loop
 async def test_arguments_of_the_environment_are_passed_on():
-    async with Sessions("Catch", 1, rows=4) as sessions:
-        async with sessions.lease() as session:
-            assert (await session.reset()).observation.shape == (4, 5)
+    async with Sessions("Catch", 1, rows=4) as sessions, sessions.lease() as session:
+        assert (await session.reset()).observation.shape == (4, 5)
 
 
 @in_loop
@@ -145,7 +148,7 @@ async def test_an_idle_session_is_taken_back_and_reads_the_reason():
         idle = await sessions.lease()
         async with sessions.lease() as other:
             await other.reset()
-            with pytest.raises(SessionEnded, match="idle_timeout=0.05") as caught:
+            with pytest.raises(SessionEnded, match=r"idle_timeout=0\.05") as caught:
                 await idle.reset()
         assert caught.value.reason == "idle"
         assert sessions.statistics().reclaimed >= 1
@@ -164,17 +167,20 @@ async def test_a_session_that_nobody_holds_is_taken_back():
 
 @in_loop
 async def test_the_event_loop_runs_while_an_environment_is_stuck():
-    async with Sessions(functools.partial(Slow, 0.3), 2) as sessions:
-        async with sessions.lease() as stuck, sessions.lease() as other:
-            await stuck.reset()
-            await other.reset()
-            step = asyncio.ensure_future(stuck.step(0))
-            ticks = 0
-            while not step.done():
-                ticks += 1
-                await asyncio.sleep(0.001)
-            # One would be enough to see that it runs; a busy machine has few.
-            assert ticks > 3
+    async with (
+        Sessions(functools.partial(Slow, 0.3), 2) as sessions,
+        sessions.lease() as stuck,
+        sessions.lease() as other,
+    ):
+        await stuck.reset()
+        await other.reset()
+        step = asyncio.ensure_future(stuck.step(0))
+        ticks = 0
+        while not step.done():
+            ticks += 1
+            await asyncio.sleep(0.001)
+        # One would be enough to see that it runs; a busy machine has few.
+        assert ticks > 3
 
 
 @in_loop
