@@ -331,10 +331,11 @@ class _Lanes:
             except Exception as error:
                 self._free(row, error)
                 continue
-            parts = (steps.observation, steps.reward, steps.discount)
             answer = Answer(
                 int(steps.step_type[place]),
-                *(_at(place, part) for part in parts),
+                _at(place, steps.observation),
+                _at(place, steps.reward),
+                _at(place, steps.discount),
                 info,
                 lost.get(row),
                 tuple(self._told.pop(row, ())),
