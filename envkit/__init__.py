@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from envkit._internal.lazy_names import lazy_names
 from envkit._internal.namesake import warn_of_namesake
+from envkit._internal.other_registries import watch_imports
 
 if TYPE_CHECKING:
     from envkit import errors as errors
@@ -105,3 +106,4 @@ __all__ = sorted(
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES, _ALIASES)
 warn_of_namesake(__file__)
+watch_imports()

@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from envkit._internal.entry_points import loaded, own
+from envkit._internal.other_registries import enter_names
 from envkit._internal.removed import refuse_removed_options
 from envkit._internal.text import version_of, without_version
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -471,6 +472,7 @@ def register(name: str, target: str | Callable[..., Any]) -> None:
         )
     if taken is None:
         _registry[name] = target
+        enter_names()
     elif _registry[taken] != target:
         raise ValueError(
             f"The name {name!r} is taken by {_registry[taken]!r}; choose another."

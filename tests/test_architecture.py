@@ -300,6 +300,7 @@ def test_the_package_init_imports_only_its_lazy_loader():
     expected = {
         "envkit._internal.lazy_names",
         "envkit._internal.namesake",
+        "envkit._internal.other_registries",
         "__future__",
         "typing",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import numpy as np
 import pytest
@@ -26,6 +27,16 @@ def vectorized(mode):
     options = {key: OPTIONS[key] for key in OPTIONS if key != "start_method"}
     return vectorize(
         [NumberedEnv] * 4, autoreset_mode=mode, context="forkserver", **options
+    )
+
+
+def from_make_vec(mode):
+    return gymnasium.make_vec(
+        "envkit/Make-v0",
+        num_envs=4,
+        target="tests.lost.numbered:NumberedEnv",
+        autoreset_mode=mode,
+        **OPTIONS,
     )
 
 
@@ -69,8 +80,17 @@ def play(envs, mode, episodes):
     return ledger
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-@pytest.mark.parametrize("make", [of_a_pool, vectorized])
+MODES = ["NextStep", "SameStep", "Disabled"]
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [
+        *itertools.product([of_a_pool, vectorized], MODES),
+        # The same classes.
+        (from_make_vec, "SameStep"),
+    ],
+)
 def test_infos_mark_every_lost_episode(make, mode):
     with contextlib.closing(make(mode)) as envs, chaos(envs, **FAULTS):
         ledger = play(envs, mode, episodes_to_play(60))

@@ -454,13 +454,18 @@ def _tuple_of(parts: list[Convert | None], kind: type) -> Convert | None:
     )
 
 
+def _object_in(value: Any) -> Any:
+    """Returns an object that may be in an array of shape ()."""
+    return value[()] if isinstance(value, np.ndarray) else value
+
+
 class _Single:
     """Converts the leaves of one value to members."""
 
     @staticmethod
     def leaf(space: Any, spec: ArraySpec) -> Convert | None:
         if isinstance(spec, ObjectSpec):
-            return lambda value: value[()]
+            return _object_in
         kind = kind_of_space(space)
         if kind == "Text":
             return str

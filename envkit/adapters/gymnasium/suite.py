@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envkit.adapters.foreign import limited_and_wrapped, require
+from envkit.adapters.gymnasium.registration import NAMESPACE
 from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers.limits import TimeLimit
 
-__all__ = ["id_without_module", "load", "names", "preload", "wrap_env"]
+__all__ = ["id_without_module", "load", "names", "preload", "spec_of", "wrap_env"]
 
 
 def load(
@@ -56,7 +57,7 @@ def load(
         needed_by=f"The environment {environment_name!r}",
         extra="gymnasium",
     )
-    spec = _spec_of(environment_name)
+    spec = spec_of(environment_name)
     if max_episode_steps is None:
         max_episode_steps = spec.max_episode_steps
     return wrap_env(
@@ -72,7 +73,7 @@ def load(
 
 
 def names() -> list[str]:
-    """Lists the ids registered with Gymnasium in this process.
+    """Lists the ids registered with Gymnasium in this process, without envkit's.
 
     Example:
         >>> "CartPole-v1" in names()
@@ -81,7 +82,9 @@ def names() -> list[str]:
     require("gymnasium", needed_by="suite_gymnasium", extra="gymnasium")
     import gymnasium
 
-    return sorted(gymnasium.registry)
+    return sorted(
+        name for name, spec in gymnasium.registry.items() if spec.namespace != NAMESPACE
+    )
 
 
 def wrap_env(
@@ -138,8 +141,13 @@ def preload(environment_name: str) -> None:
         importlib.import_module(point.partition(":")[0])
 
 
-def _spec_of(name: str) -> Any:
-    """Returns the registered specification of an id."""
+def spec_of(name: str) -> Any:
+    """Returns the registered specification of an id.
+
+    Example:
+        >>> spec_of("CartPole-v1").max_episode_steps
+        500
+    """
     import gymnasium
 
     bare_name = id_without_module(name)

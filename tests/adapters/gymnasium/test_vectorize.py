@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
@@ -949,6 +950,24 @@ def test_batched_members_match_gymnasium(space):
         for actions in np.array([[0, 1, 0], [0, 0, 0]]):
             assert_alike(expected.step(actions), envs.step(actions))
         assert envs.observation_space.contains(envs.step(actions)[0])
+
+
+class Echoing(Showing):
+    def __init__(self, space):
+        super().__init__(space)
+        self.action_space = space
+
+    def step(self, action):
+        return action, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_actions_of_every_space_arrive(space):
+    with closing(inline([lambda: Echoing(copy.deepcopy(space))] * 2)) as envs:
+        envs.reset(seed=3)
+        envs.action_space.seed(3)
+        actions = envs.action_space.sample()
+        assert data_equivalence(actions, envs.step(actions)[0])
 
 
 def test_an_observation_of_another_shape_is_refused():
