@@ -196,7 +196,8 @@ def draw(
             )
     smoothed = f" (mean of {window} episodes)" if window > 1 else ""
     axes.set(xlabel=X_AXES[x], ylabel=f"{y.replace('_', ' ')}{smoothed}")
-    axes.xaxis.set_major_formatter("{x:,.0f}" if x != "time" else "{x:,g}")
+    if x != "time":  # seconds may have decimals
+        axes.xaxis.set_major_formatter("{x:,.0f}")
     title = None
     if any(len(curve.runs) > 1 for curve in curves):
         title = f"{center} of runs{', ' * (spread != 'none')}{SPREADS[spread]}"
@@ -215,7 +216,7 @@ def _line(
     runs: Sequence[Run], x: str, y: str, window: int, center: str, spread: str
 ) -> _Line:
     """Returns the points of a curve over all of its runs."""
-    lines = [_smoothed(run.column(x), run.column(y), window) for run in runs]
+    lines = [_smoothed(*_points(run, x, y), window) for run in runs]
     begin = max(places[0] for places, _ in lines)
     # Where one run has no more data, the others cannot be compared with it.
     end = max(begin, min(places[-1] for places, _ in lines))
@@ -226,6 +227,15 @@ def _line(
     values = np.array([np.interp(at, *line) for line in lines])
     middle = CENTERS[center](values, axis=0)
     return _Line(at, middle, *_band(values, middle, spread))
+
+
+def _points(run: Run, x: str, y: str) -> tuple[Array, Array]:
+    """Returns the episodes of a run that have a number."""
+    places, values = run.column(x), run.column(y)
+    has_number = np.isfinite(values)
+    if not has_number.any():
+        raise ValueError(f"The run in {str(run.path)!r} has no number for {y!r}.")
+    return places[has_number], values[has_number]
 
 
 def _smoothed(places: Array, values: Array, window: int) -> tuple[Array, Array]:

@@ -120,6 +120,11 @@ class LogEpisodes(RecordEpisodeStatistics):
             clock: Returns the time in seconds.
         """
         folder = _checked_folder(directory, callback)
+        if folder is None and (tensorboard or resume or overwrite):
+            raise ValueError(
+                "tensorboard, resume and overwrite are about the log in a folder: pass "
+                'one, as in LogEpisodes(env, "runs/x", resume=True).'
+            )
         if resume and overwrite:
             raise ValueError(
                 "resume=True and overwrite=True contradict each other: leave one out."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from envkit._shared.installed import is_installed
 from envkit.errors import MissingDependencyError
@@ -50,41 +50,44 @@ class CsvFile:
         if overwrite:
             for old in [path, *folder.glob(f"events.out.tfevents.*{_EVENTS}")]:
                 old.unlink(missing_ok=True)
-        if resume and path.exists():
-            self._continue(path)
-            return
         try:
-            # Each write appends whole lines, even if another process writes too.
-            self._file = path.open("x", encoding="utf-8", newline="")
+            # Each write appends whole lines.
+            self._file = path.open("a" if resume else "x", encoding="utf-8", newline="")
         except FileExistsError:
+            with path.open("a") as file:
+                _lock(file, folder)
             raise FileExistsError(
-                f"{str(folder)!r} already holds the log of a run. Choose a folder for "
-                f"each run, such as {str(folder / 'seed1')!r}, or pass resume=True to "
-                "continue that run or overwrite=True to delete its log. If several "
-                "environments run at once, wrap the pool or batch of them instead."
+                f"{str(folder)!r} already holds the log of a run. Pass resume=True to "
+                "continue that run or overwrite=True to delete its log, or choose a "
+                "folder for each run."
             ) from None
-        self._file.write(",".join(self._columns) + "\n")
-        self._file.flush()
+        try:
+            _lock(self._file, folder)
+            self._continue(path)
+        except BaseException:
+            self._file.close()
+            raise
 
     def _continue(self, path: Path) -> None:
+        """Reads the last line, or writes the header of a new file."""
         with path.open("rb+") as file:
             # A process that was killed may have left half a line.
-            whole = file.read().rpartition(b"\n")[0].decode("utf-8")
-            lines = whole.splitlines()
-            file.truncate(len(whole.encode("utf-8")) + bool(lines))
-        if lines and tuple(next(csv.reader(lines[:1]))) != self._columns:
+            whole = file.read().rpartition(b"\n")[0]
+            file.truncate(len(whole) + bool(whole))
+        lines = whole.decode("utf-8").splitlines()
+        if not lines:
+            self._file.write(",".join(self._columns) + "\n")
+            self._file.flush()
+            return
+        if tuple(lines[0].split(",")) != self._columns:
             raise ValueError(
                 f"{str(path)!r} has the columns {lines[0]}, and this run has "
                 f"{','.join(self._columns)}: the environments have other rewards. "
                 "Choose another folder."
             )
         if len(lines) > 1:
-            cells = next(csv.reader(lines[-1:]))
-            self.last = dict(zip(self._columns, map(_number, cells), strict=True))
-        self._file = path.open("a", encoding="utf-8", newline="")
-        if not lines:
-            self._file.write(",".join(self._columns) + "\n")
-            self._file.flush()
+            cells = map(_number, lines[-1].split(","))
+            self.last = dict(zip(self._columns, cells, strict=True))
 
     def write(self, episodes: Iterable[dict[str, float]]) -> None:
         """Writes a line for each episode."""
@@ -96,6 +99,24 @@ class CsvFile:
         self._file.close()
 
 
+def _lock(file: IO[str], folder: Path) -> None:
+    """Keeps the file for this object until it is closed; raises if another has it."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FileExistsError(
+            f"The log in {str(folder)!r} is being written by another LogEpisodes. "
+            "Close that one, or choose another folder. To log several environments at "
+            "once, wrap the pool or batch of them."
+        ) from None
+    except OSError:  # the file system has no locks
+        return
+
+
 def _line(episode: dict[str, float]) -> str:
     # An empty cell where there is no number, which only a lost episode's return lacks.
     cells = [repr(value) if value == value else "" for value in episode.values()]
@@ -103,7 +124,9 @@ def _line(episode: dict[str, float]) -> str:
 
 
 def _number(cell: str) -> float:
-    return float(cell) if "." in cell or not cell.isdecimal() else int(cell)
+    if not cell:
+        return math.nan
+    return int(cell) if cell.isdecimal() else float(cell)
 
 
 def writes_events(tensorboard: bool | None) -> bool:

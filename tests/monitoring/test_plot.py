@@ -186,6 +186,7 @@ def test_a_curve_can_be_drawn_into_axes(tmp_path):
         ("x", {"y": "retrun"}, "has no 'retrun': it has 'episode'"),
         ("x", {"x": "steps"}, "x must be one of 'step', 'time', 'episode'"),
         ("x", {"spread": "sd"}, "spread must be one of 'std', 'minmax'"),
+        ("nan", {}, "has no number for 'return'"),
         ("x", {"window": 0}, "window must be"),
     ],
 )
@@ -193,6 +194,7 @@ def test_what_cannot_be_drawn_is_a_sentence(tmp_path, name, options, text):
     (tmp_path / "nothing").mkdir()
     log(tmp_path / "begun")
     log(tmp_path / "x", (10, 1))
+    log(tmp_path / "nan", (10, "nan"))
     for other, content in (("other", "l,r\n1,2\n"), ("broken", f"{HEADER}1,a\n")):
         (log(tmp_path / other) / "episodes.csv").write_text(content)
     with pytest.raises((ValueError, FileNotFoundError)) as caught:

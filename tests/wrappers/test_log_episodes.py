@@ -219,6 +219,34 @@ def test_a_resumed_run_continues_after_its_last_whole_line(folder):
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_log_has_one_writer_at_a_time(folder, resume):
+    with (
+        LogEpisodes(CountingEnv(), folder),
+        pytest.raises(FileExistsError, match="is being written by another LogEpisodes"),
+    ):
+        LogEpisodes(CountingEnv(), folder, resume=resume)
+
+
+def test_a_killed_process_leaves_all_its_lines(folder):
+    program = (
+        "import os, signal, sys\n"
+        "from envkit.testing import CountingEnv\n"
+        "from envkit.wrappers import LogEpisodes\n"
+        "env = LogEpisodes(CountingEnv(steps_per_episode=2), sys.argv[1])\n"
+        "for _ in range(9):\n"
+        "    env.step(0)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=300,
+        check=False,
+    )
+    assert ["2", "4", "6"] == column(folder, "step")
+
+
 def test_resume_begins_a_log_if_there_is_none(folder):
     with LogEpisodes(CountingEnv(steps_per_episode=2), folder, resume=True) as env:
         steps(env, 3)
@@ -259,6 +287,7 @@ def test_a_closed_log_takes_no_more_episodes(folder):
         ({"directory": print}, TypeError, "Did you mean callback=?"),
         ({"directory": ""}, TypeError, "directory must be the path of a folder"),
         ({"directory": __file__}, NotADirectoryError, "which is not a folder"),
+        ({"callback": print, "resume": True}, ValueError, "about the log in a folder"),
         ({"callback": 3}, TypeError, "callback must be a function of a dictionary"),
         (
             {"directory": "x", "resume": True, "overwrite": True},
