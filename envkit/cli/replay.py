@@ -30,7 +30,12 @@ from envkit.errors import RecordingError
 from envkit.extend import counted
 from envkit.losses import Loss
 from envkit.play.screen import is_terminal
-from envkit.play.viewing import pictures_of, view
+from envkit.play.viewing import (
+    kept_pictures,
+    observed_pictures,
+    pictures_of,
+    view,
+)
 from envkit.provenance import envkit_version, from_plain, package_version
 from envkit.recording.format import reading
 from envkit.recording.replaying import ReplayOutcome, check, foreign_names, rebuilt
@@ -40,6 +45,10 @@ from envkit.registry import make
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 
 EXAMPLE = "envkit replay --check runs/catch"
+
+# Observations of up to this many fields on the longer side are boards, whose numbers
+# may be codes, rather than pictures.
+_LARGEST_BOARD = 32
 
 _SAME, _DIFFERS, _UNCHECKED = 0, 1, 2
 
@@ -51,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--list",
         action="store_true",
-        help="list the episodes (default: only if there is no terminal, or no pictures "
-        "in observations, infos or notes)",
+        help="list the episodes (default: only if there is no terminal, or the "
+        "recording has no pictures)",
     )
     what.add_argument(
         "--check",
@@ -74,8 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="with --html: draw the pictures by repeating the recorded actions in the "
         "environment, as long as each time step is the same as recorded; --no-draw "
-        "never does (default: if the recording has no pictures, its environment is one "
-        f"that envkit or an installed library lists, and for {SECONDS:g} seconds)",
+        "never does (default: for recordings without pictures, or only with tiny "
+        "observed ones, if envkit or an installed library lists the environment; for "
+        f"up to {SECONDS:g} seconds)",
     )
     parser.add_argument(
         "--pictures",
@@ -156,21 +166,37 @@ def _write_page(recording: Recording, arguments: argparse.Namespace) -> None:
 def _pictures(recording: Recording, arguments: argparse.Namespace) -> PagePictures:
     """Returns the pictures for the page: the recording's own, or drawn ones."""
     pictures = PagePictures(recording, arguments.pictures)
-    look = pictures_of(recording)
     if arguments.draw or arguments.env is not None:
         if arguments.env is None:
             _ask_before_imports(recording, "Drawing", "drawn", trusts=arguments.trust)
         _draw(recording, arguments.env, pictures, None)
-    elif look is not None:
-        pictures.take_kept(recording, look)
-    elif arguments.draw is None and len(recording.of_kind("episode")):
+        return pictures
+    look = kept_pictures(recording)
+    if look is None and arguments.draw is None and _shows_little(recording):
         try:
             _draw_unasked(recording, pictures)
         except (Exception, SystemExit) as error:  # other code may raise anything
-            pictures.problem = f"There are no pictures: {error_text(error)}"
-    if pictures.problem and not len(pictures):
+            why = error_text(error).rstrip(".")
+            pictures.problem = f"There are no pictures: {why}."
+        if not pictures.problem:
+            return pictures
+    look = look or observed_pictures(recording)
+    if look is not None:
+        pictures = PagePictures(recording, arguments.pictures)
+        pictures.take_kept(recording, look)
+    elif pictures.problem and not len(pictures):
         pictures.problem += " envkit record --pictures keeps pictures from the start."
     return pictures
+
+
+def _shows_little(recording: Recording) -> bool:
+    """True if observations have no pictures, or only boards of a few fields."""
+    first = next(recording.episodes(), None)
+    look = observed_pictures(recording)
+    if first is None or look is None:
+        return first is not None
+    height, width, _ = look(first, 0).shape
+    return bool(max(height, width) <= _LARGEST_BOARD)
 
 
 def _draw_unasked(recording: Recording, pictures: PagePictures) -> None:

@@ -14,7 +14,14 @@ from envkit.play.shortcuts import WATCHING, Shortcuts
 from envkit.recording.stored import Episode, Recording
 from envkit.types import Array
 
-__all__ = ["StepPicture", "Viewing", "pictures_of", "view"]
+__all__ = [
+    "StepPicture",
+    "Viewing",
+    "kept_pictures",
+    "observed_pictures",
+    "pictures_of",
+    "view",
+]
 
 # Returns the picture of a time step of an episode.
 StepPicture = Callable[[Episode, int], Array]
@@ -26,18 +33,27 @@ def pictures_of(recording: Recording) -> StepPicture | None:
     They are the recording's own, or come from the notes or the infos, or else from the
     observation.
     """
-    entries = recording.of_kind("episode")
-    if not entries:
+    return kept_pictures(recording) or observed_pictures(recording)
+
+
+def kept_pictures(recording: Recording) -> StepPicture | None:
+    """Returns a function to a recording's own pictures, or those in notes or infos."""
+    first = next(recording.episodes(), None)
+    if first is None:
         return None
-    first = recording.load(entries[0])
-    observed = observed_picture(recording.layout.time_step.template.observation)
     for look in (_kept, _noted, _informed):
         try:
             look(first, 0)
         except LookupError:
             continue
         return look
-    if observed is None:
+    return None
+
+
+def observed_pictures(recording: Recording) -> StepPicture | None:
+    """Returns a function to the pictures in observations."""
+    observed = observed_picture(recording.layout.time_step.template.observation)
+    if observed is None or not recording.of_kind("episode"):
         return None
     return lambda episode, step: observed(episode.time_step(step).observation)
 

@@ -79,6 +79,14 @@ def test_each_row_of_a_batch_is_drawn(tmp_path):
     np.testing.assert_array_equal(np.swapaxes(found, 0, 1), rendered)
 
 
+def test_small_observations_are_drawn_if_they_can_be(tmp_path):
+    rendered = record(tmp_path / "r", make("GridWorld"), steps=2)
+    _, (episode,) = data_of(page_of(tmp_path / "r"))
+    np.testing.assert_array_equal(pixels_in(episode), rendered)
+    _, (episode,) = data_of(page_of(with_provenance(tmp_path / "r", id="os:getpid")))
+    assert [picture.shape for picture in pixels_in(episode)] == [(8, 8, 3)] * 3
+
+
 def test_nothing_is_drawn_with_no_draw(cart, capsys):
     path, _ = cart
     story, _ = data_of(page_of(path, "--no-draw", "--json"))

@@ -100,7 +100,7 @@ def test_the_list_has_returns_and_ends(catch):
 
 
 def test_the_pictures_are_those_of_the_recording(catch):
-    _, episodes = data_of(page_of(catch))
+    _, episodes = data_of(page_of(catch, "--no-draw"))
     observed = Recording(catch).load(Recording(catch).entries[0]).column("observation")
     film = episodes[0]["pictures"]
     assert film["steps"] == list(range(len(observed)))
