@@ -203,7 +203,7 @@ class Blocking(InnerSpecs, PyEnvironment):
             return env.get_info()  # raises while a batch is busy
         infos: list[Any] = [{} for _ in range(self._rows)]
         idle = np.flatnonzero(~self._owing).tolist()
-        for row, info in zip(idle, env.call("get_info", env_ids=idle), strict=True):
+        for row, info in zip(idle, env.get_infos(idle), strict=True):
             infos[row] = info
         return infos
 

@@ -12,6 +12,7 @@ from envkit._internal import plugins
 from envkit._internal.entry_points import loaded
 from envkit._internal.text import listed
 from envkit.errors import EnvkitError
+from envkit.specs.special import Strings
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
@@ -217,17 +218,20 @@ def observers_of(
 
 
 def tell_slow_leaves(pool: Pool) -> None:
-    """Warns once about leaves that are pickled in every step."""
+    """Warns once about leaves that are pickled in every step, except texts."""
     for what, structure, leaves in (
         ("action", pool.layout.action, pool.layout.private_actions),
         ("time step", pool.layout.time_step, pool.layout.private_steps),
     ):
-        if leaves:
-            places = [structure.paths[leaf] for leaf in leaves]
+        specs = structure.leaves
+        kinds = {at: getattr(specs[at], "kind", None) for at in leaves}
+        slow = [at for at in leaves if not isinstance(kinds[at], Strings)]
+        if slow:
+            places = [structure.paths[leaf] for leaf in slow]
             _LOGGER.warning(
                 "the %s%s cannot lie in shared memory, for its dtype is %s: it is "
                 "pickled at every step, which is slow",
                 what,
                 f" at {listed(places)}" if any(places) else "",
-                structure.leaves[leaves[0]].dtype,
+                specs[slow[0]].dtype,
             )

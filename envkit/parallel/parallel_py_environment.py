@@ -19,11 +19,10 @@ from envkit._internal.text import counted, listed
 from envkit._internal.unpacking import refuse_unpacking
 from envkit.batches import refuse_ended
 from envkit.errors import CallOrderError
-from envkit.parallel.asking import ask
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.pool_environment import GRACE, PoolEnvironment, locked
 from envkit.parallel.promise import Promise
-from envkit.parallel.slab_layout import BEGUN_INFO, BUSY_NS, RESET, SHOWN_INFO, STEP
+from envkit.parallel.slab_layout import BUSY_NS, RESET, STEP
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import as_array
 from envkit.time_step import AutoReset, TimeStep
@@ -617,46 +616,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         self._views = []
         self._one_action = None
         self._sequence = memoryview(b"")
-
-    # Infos.
-
-    @locked
-    def get_infos(self, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Returns the infos in a list, with an element for each environment.
-
-        Args:
-            env_ids: Which environments to ask.
-        """
-        self._check_idle("get_infos")
-        return ask(self, "get_info", self._as_envs(env_ids))
-
-    @locked
-    def rows_with_info(self, *, begun: bool = False) -> Array:
-        """Returns a mask of the rows that have an info.
-
-        An info that has only the flags `terminated` and `truncated` does not count;
-        `ends` has those. Workers start looking at the first call, and keep the infos
-        for `get_info`. Until a row's next step its element is True.
-
-        Args:
-            begun: Whether to ask about the `FIRST` that has followed a `LAST` in the
-                same step, instead of the time step that the last call returned.
-
-        Example:
-            >>> from envkit import ParallelPyEnvironment
-            >>> from envkit.testing import CountingEnv
-            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
-            ...     before = env.rows_with_info()
-            ...     _ = env.reset()
-            ...     before, env.rows_with_info()
-            (array([ True,  True]), array([False, False]))
-        """
-        # Hot: called once per batch step.
-        self._check_open("rows_with_info")
-        slab = self._pool.slab
-        slab.want_infos()
-        mask: Array = slab.info_marks & (BEGUN_INFO if begun else SHOWN_INFO) != 0
-        return mask
 
     @locked
     def ends(self) -> tuple[Array, Array]:

@@ -27,6 +27,7 @@ from envkit.parallel import asking
 from envkit.parallel.asking import check_name
 from envkit.parallel.given_resets import GivenResets
 from envkit.parallel.pool_internals import PoolInternals
+from envkit.parallel.slab_layout import BEGUN_INFO, SHOWN_INFO
 from envkit.provenance import provenance_of, record_seed
 from envkit.seeding import seed_per_row
 from envkit.time_step import AutoReset
@@ -497,11 +498,49 @@ class PoolEnvironment:
         from envkit.parallel import pool_infos
 
         self._check_open("declared_info")
-        envs = self._as_envs(env_ids)
-        rows_of_env = self._pool.rows_of_env
-        rows = np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
+        rows = self._rows_of(self._as_envs(env_ids))
         self._check_answered(rows, "declared_info")
         return pool_infos.declared(self, rows)
+
+    @locked
+    def get_infos(self, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Returns the infos in a list, with an element for each environment.
+
+        Args:
+            env_ids: Which environments to ask; no row of theirs may owe an answer.
+        """
+        self._check_open("get_infos")
+        envs = self._as_envs(env_ids)
+        self._check_answered(self._rows_of(envs), "get_infos")
+        return asking.ask(self, "get_info", envs)
+
+    @locked
+    def rows_with_info(self, *, begun: bool = False) -> Array:
+        """Returns a mask of the rows that have an info.
+
+        An info that has only the flags `terminated` and `truncated` does not count;
+        `ends` has those. Workers start looking at the first call, and keep the infos
+        for `get_info`. Until a row's next step its element is True.
+
+        Args:
+            begun: Whether to ask about the `FIRST` that has followed a `LAST` in the
+                same step, instead of the time step that the last call returned.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     before = env.rows_with_info()
+            ...     _ = env.reset()
+            ...     before, env.rows_with_info()
+            (array([ True,  True]), array([False, False]))
+        """
+        # Hot: called once per batch step.
+        self._check_open("rows_with_info")
+        slab = self._pool.slab
+        slab.want_infos()
+        mask: Array = slab.info_marks & (BEGUN_INFO if begun else SHOWN_INFO) != 0
+        return mask
 
     @locked
     def rows_with_more_info(self) -> Array:
@@ -513,6 +552,10 @@ class PoolEnvironment:
 
         self._check_open("rows_with_more_info")
         return pool_infos.has_more_info(self)
+
+    def _rows_of(self, envs: Sequence[int]) -> Array:
+        rows_of_env = self._pool.rows_of_env
+        return np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
 
     def _check_answered(self, rows: Array, call: str) -> None:
         """Raises unless all answers of these rows have been returned."""

@@ -322,12 +322,12 @@ class _Lanes:
         lost = pool.current_losses() if pool.repaired[rows].any() else {}
         for loss in pool.losses():
             self._told.setdefault(loss.row, []).append(loss)
-        more = pool.rows_with_more_info()
+        asks = pool.rows_with_info() & pool.rows_with_more_info()
         for place, row in enumerate(rows.tolist()):
             if row in lost:
                 self._lost.add(row)
             try:
-                info = {} if row in lost else self._info(batch, place, more[row])
+                info = {} if row in lost else self._info(batch, place, asks[row])
             except Exception as error:
                 self._free(row, error)
                 continue
@@ -342,12 +342,11 @@ class _Lanes:
             )
             self._free(row, answer)
 
-    def _info(self, batch: AsyncBatch, place: int, has_more: bool) -> Any:
-        """Returns a row's info, asking its environment only if there may be more."""
-        if has_more and self._have_infos:
+    def _info(self, batch: AsyncBatch, place: int, asks: bool) -> Any:
+        """Returns a row's info; asks its environment if the slab lacks some of it."""
+        if asks and self._have_infos:
             try:
-                row = int(batch.env_ids[place])
-                (info,) = self._pool.call("get_info", env_ids=[row])
+                (info,) = self._pool.get_infos([int(batch.env_ids[place])])
                 return info
             except NotImplementedError:
                 self._have_infos = False
