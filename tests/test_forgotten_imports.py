@@ -195,7 +195,7 @@ def test_errors_name_the_foreign_class_and_the_right_import(call, text, message_
     ("backend", "maker", "text"),
     [
         ("inline", ForgotBase, NOT_MADE[:200]),
-        ("thread", ForgotSpecs, RETURNED.removesuffix(".")),
+        ("thread", ForgotSpecs, RETURNED),
         ("process", ForgotBase, NOT_MADE[:200]),
     ],
 )
@@ -203,8 +203,8 @@ def test_errors_of_workers_name_the_right_import(backend, maker, text, message_o
     message = message_of(
         ConstructorError, lambda: envkit.ParallelPyEnvironment([maker], backend=backend)
     )
-    begin = "The specs of an environment raised TypeError: "
-    assert message.startswith(begin + text)
+    assert message.startswith("The specs of an environment raised TypeError in worker ")
+    assert f": {text}" in message
 
 
 @pytest.mark.parametrize(

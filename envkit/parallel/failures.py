@@ -122,12 +122,12 @@ def construction(
     where = worker_name(worker, pid, failure.host)
     error = ConstructorError(
         paragraphs(
-            f"{what} raised {_what(failure)} in {where}.",
+            f"{what} {_raised(failure, f' in {where}')}",
             facts_table(
                 environments_row(envs),
                 ("constructor", maker_of(failure.env) if of_env else ""),
             ),
-            failure.traceback.rstrip(),
+            _shown_traceback(failure),
             "" if pid is None else _registration(failure),
             "To look at it without a worker, call the constructor yourself or pass "
             'backend="inline".',
@@ -169,11 +169,11 @@ def raised(
         else ""
     )
     message = paragraphs(
-        f"env {env} raised {_what(failure)}{_raised_during(command)}.",
+        f"env {env} {_raised(failure, _during(command))}",
         facts_table(
             ("worker", str(worker)), ("constructor", maker), ("restarts", reason)
         ),
-        failure.traceback.rstrip(),
+        _shown_traceback(failure),
         lines(
             sentences(f"Worker {worker} lives on.", episode),
             restart_remedy(reason, "have such environments built anew"),
@@ -284,17 +284,28 @@ def _registration(failure: RemoteFailure) -> str:
     return ""
 
 
-def _what(failure: RemoteFailure) -> str:
-    """Names an exception with the first line of its text."""
+def _raised(failure: RemoteFailure, where: str) -> str:
+    """Says what was raised where, with the first line of its text."""
+    kind = failure.type_name
     line, _, more = failure.message.strip().partition("\n")
     if len(line) > _LONGEST_LINE or more:
         line = f"{line[:_LONGEST_LINE].rstrip()} …"
-    # The sentence continues after it.
-    line = line.removesuffix(".")
-    return f"{failure.type_name}: {line}" if line else failure.type_name
+    if not line:
+        return f"raised {kind}{where}."
+    # Sentences stand at the end; fewer words stand inside ours.
+    if line.endswith((".", "?", "!", "…")):
+        return f"raised {kind}{where}: {line}"
+    return f"raised {kind}: {line}{where}."
 
 
-def _raised_during(command: str | None) -> str:
+def _shown_traceback(failure: RemoteFailure) -> str:
+    """Returns the traceback, unless it has no frames and only repeats the message."""
+    text = failure.traceback.rstrip()
+    has_no_frames = text.startswith("Traceback (") and "\n  File " not in text
+    return "" if has_no_frames else text
+
+
+def _during(command: str | None) -> str:
     match command:
         case None | "":
             return ""

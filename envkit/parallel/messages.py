@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit._internal.exceptions import cut, packed, text_of, unpacked, with_text
-from envkit.errors import EnvironmentRaised
+from envkit.errors import EnvironmentRaised, EnvkitError
 from envkit.parallel.options import PoolOptions
 from envkit.parallel.slab_layout import DISABLED_ORDER, RESET, STEP, SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -445,8 +448,18 @@ _DEEPEST, _WIDEST = 10, 15
 _LONGEST_TRACEBACK = 60_000
 
 
+# What leads to a user's code: envkit, and Python where it imports a module by name.
+_ENGINE = f"{Path(__file__).parent}{os.sep}"
+_ENVKIT = f"{Path(__file__).parents[1]}{os.sep}"
+_IMPORTING = ("<frozen importlib", importlib.__file__)
+# What envkit raises deliberately, with a sentence that says all; the last is also an
+# object's own answer to `access`.
+_SENTENCES = (EnvkitError, NotImplementedError, AttributeError)
+
+
 def _traceback_of(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error)
+    _begin_at_the_users_code(told, is_sentence=isinstance(error, _SENTENCES))
     _shorten(told)
     # A line may be a message.
     text = "".join(
@@ -458,6 +471,34 @@ def _traceback_of(error: BaseException) -> str:
     half = _LONGEST_TRACEBACK // 2
     left_out = f"\n\n… {len(text) - 2 * half:,} characters are left out here …\n\n"
     return f"{text[:half]}{left_out}{text[-half:]}"
+
+
+def _begin_at_the_users_code(told: Any, *, is_sentence: bool) -> None:
+    """Drops the frames of envkit that lead to the user's code, or to a library's.
+
+    An exception that envkit itself raised keeps its frames, except those of the engine
+    that lead to them, unless it is a sentence.
+    """
+    place: Any = told
+    while place is not None:
+        frames = place.stack
+        start = _first_outside(frames, (_ENVKIT, *_IMPORTING))
+        if start is None and place is told and is_sentence:
+            start = len(frames)
+        if start is None:
+            start = _first_outside(frames, (_ENGINE,))
+        del frames[: start or 0]
+        place = _before(place)
+
+
+def _first_outside(frames: Any, folders: tuple[str, ...]) -> int | None:
+    """Returns the index of the first frame that is in none of the folders."""
+    outside = (
+        number
+        for number, frame in enumerate(frames)
+        if not frame.filename.startswith(folders)
+    )
+    return next(outside, None)
 
 
 def _shorten(told: Any, depth: int = 0) -> None:

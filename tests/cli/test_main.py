@@ -88,7 +88,7 @@ def test_the_traceback_of_a_worker_is_left_out_too(tmp_path, capsys):
     status = main(["record", f"{__name__}:Breaks", "-o", str(tmp_path / "runs"), *pool])
     assert 2 == status
     assert (
-        "envkit record: env 0 raised RuntimeError: No board in reset(). "
+        "envkit record: env 0 raised RuntimeError in reset(): No board. "
         "(--debug shows where)\n"
     ) == capsys.readouterr().err
 

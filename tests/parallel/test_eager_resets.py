@@ -396,7 +396,7 @@ def test_errors_of_an_eager_reset_are_raised_when_the_row_begins(backend):
 
     plain, eager = told(False), told(True)
     assert plain[0] == eager[0]
-    assert "env 0 raised ValueError: The level is broken in reset()." == eager[0]
+    assert "env 0 raised ValueError in reset(): The level is broken." == eager[0]
     assert [] == differences(plain[1:], eager[1:])
 
 

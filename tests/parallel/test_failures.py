@@ -577,17 +577,17 @@ def test_an_environment_error_names_error_place_and_remedy():
         ),
         (
             {"message": "The first sentence.\nThe second.", "command": "render()"},
-            "env 21 raised ValueError: The first sentence. … in render().",
+            "env 21 raised ValueError in render(): The first sentence. …",
             "Worker 5 lives on.",
         ),
         (
             {"message": "It is over.", "command": "render()"},
-            "env 21 raised ValueError: It is over in render().",
+            "env 21 raised ValueError in render(): It is over.",
             "Worker 5 lives on.",
         ),
         (
             {"message": "x" * 201, "command": "render()"},
-            f"env 21 raised ValueError: {'x' * 200} … in render().",
+            f"env 21 raised ValueError in render(): {'x' * 200} …",
             "Worker 5 lives on.",
         ),
     ],

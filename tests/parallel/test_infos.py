@@ -270,7 +270,7 @@ def test_an_info_that_raises_does_so_when_requested(autoreset, message_of):
 
         assert [True] == pool.rows_with_info().tolist()
         assert (
-            "env 0 raised ValueError: Too late in get_info()."
+            "env 0 raised ValueError in get_info(): Too late."
             == message_of(EnvironmentRaised, pool.get_infos).partition("\n")[0]
         )
         pool.step([0])

@@ -1262,9 +1262,9 @@ def test_an_unpicklable_result_fails_alone():
     made = None
     assert [1, 1, 1] == observation
     assert pid == alive * 3
-    assert "env 0 raised TypeError: " in told["result"]
-    assert "env 2 raised TypeError: " in told["attribute"]
-    assert "env 1 raised TypeError: " in told["info"]
+    assert "env 0 raised TypeError in answer: " in told["result"]
+    assert "env 2 raised TypeError in answer: " in told["attribute"]
+    assert "env 1 raised TypeError in answer: " in told["info"]
     assert "cannot be sent to another process" in told["info"]
 
 

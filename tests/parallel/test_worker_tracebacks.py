@@ -1,0 +1,122 @@
+"""The tracebacks of workers, and the sentences around them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment, PyEnvironment
+from envkit.errors import ConstructorError, EnvironmentRaised
+from envkit.testing import CountingEnv
+from envkit.wrappers import TimeLimit
+
+BACKENDS = ["inline", "thread", "process"]
+
+
+class Clumsy(CountingEnv):
+    """Raises in its reset, two functions deep."""
+
+    def _reset(self):
+        return self.load_level()
+
+    def load_level(self):
+        raise ValueError("no level")
+
+
+class Tuples(CountingEnv):
+    """Returns what Gymnasium's environments return."""
+
+    def _step(self, action):
+        return np.zeros(2), 1.0, False, {}
+
+
+class Unfinished(CountingEnv):
+    def __init__(self):
+        raise OSError("no game")
+
+
+def frames_of(message: str) -> list[str]:
+    """Returns the functions of a traceback in a message."""
+    return [
+        line.rpartition(" in ")[2]
+        for line in message.splitlines()
+        if line.startswith("  File ")
+    ]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_traceback_of_a_worker_begins_with_the_users_code(backend):
+    makers = [Clumsy, lambda: TimeLimit(Clumsy(), 5)]
+    pool = ParallelPyEnvironment(makers, backend=backend, num_workers=1)
+    with pool as env, pytest.raises(EnvironmentRaised) as raised:
+        env.reset()
+    assert ["_reset", "load_level"] == frames_of(str(raised.value))
+    assert ["_reset", "load_level"] == frames_of(raised.value.also[0].remote_traceback)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_traceback_of_a_constructor_begins_with_it(backend):
+    with pytest.raises(ConstructorError) as raised:
+        ParallelPyEnvironment(
+            [lambda: Unfinished()], backend=backend
+        )  # a frame of its own
+    assert ["<lambda>", "__init__"] == frames_of(str(raised.value))
+
+
+def test_an_error_of_envkits_own_code_keeps_its_frames():
+    with ParallelPyEnvironment([CountingEnv], backend="inline") as env:
+        env.reset()
+        with pytest.raises(TypeError) as raised:
+            env.call("get_info", "too", "many")
+    assert frames_of(str(raised.value))
+
+
+def test_a_refusal_of_envkits_needs_no_traceback():
+    with ParallelPyEnvironment([Tuples], backend="inline") as env:
+        env.reset()
+        with pytest.raises(EnvironmentRaised) as raised:
+            env.step([0])
+    first, *_ = str(raised.value).splitlines()
+    assert (
+        "env 0 raised SpecError in step(): Tuples._step() returned a tuple of 4 "
+        "elements, not a TimeStep. Build it with envkit.restart, transition, "
+        "termination or truncation."
+    ) == first
+    assert [] == frames_of(str(raised.value))
+
+
+class Blind(PyEnvironment):
+    def action_spec(self):
+        return CountingEnv().action_spec()
+
+    def observation_spec(self):
+        return CountingEnv().observation_spec()
+
+    def _reset(self):
+        return CountingEnv().reset()
+
+    def _step(self, action):
+        return CountingEnv().reset()
+
+
+def test_a_pool_that_cannot_render_names_the_method_to_override():
+    with ParallelPyEnvironment([Blind], backend="inline") as env:
+        env.reset()
+        with pytest.raises(NotImplementedError) as raised:
+            env.render()
+    first, *_ = str(raised.value).splitlines()
+    assert first.startswith(
+        "env 0 raised NotImplementedError in render(): Blind cannot render: override "
+        "render(mode), which returns"
+    )
+    assert [] == frames_of(str(raised.value))
+
+
+def test_a_batch_in_a_worker_shows_the_users_code_too():
+    def make():
+        return BatchedPyEnvironment([Clumsy(), Clumsy()])
+
+    pool = ParallelPyEnvironment([make], backend="inline")
+    with pool as env, pytest.raises(EnvironmentRaised) as raised:
+        env.reset()
+    assert ["_reset", "load_level"] == frames_of(str(raised.value))[-2:]
