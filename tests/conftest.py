@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from _pytest.doctest import DoctestModule
 
-from envkit.play.window import prepare_sdl
+from envkit._shared.quiet_sdl import prepare_sdl
 from envkit.realtime import RealTimeEnvironment
 from envkit.recording.writer import Writer
 from envkit.types import RandomSource
@@ -80,7 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
     global _config
     _config = config
     # Without a display pygame would load OpenGL, whose compiler and that of TensorFlow
-    # do not live in one process: it crashes.
+    # do not live in one process: it crashes. Tests open windows on this driver.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     prepare_sdl(None)
     if residue.ON_LINUX:
         residue.this_run()

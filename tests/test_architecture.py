@@ -453,7 +453,9 @@ HANDS_ON_VARIABLES |= {
     "envkit.parallel.system.lifeline",
 }
 # It tells SDL what SDL can be told in no other way, and looks for a display.
-HANDS_ON_VARIABLES |= {"envkit.play.window"}
+HANDS_ON_VARIABLES |= {"envkit._shared.quiet_sdl"}
+# It tells MuJoCo to draw without a display, in the only way that Gymnasium reads.
+HANDS_ON_VARIABLES |= {"envkit.adapters.quiet"}
 # It tells the program where to report, and finds that there.
 HANDS_ON_VARIABLES |= {"envkit.desktop.supervisor", "envkit.desktop.rewards"}
 # It tells pygame in the only way that there is not to greet.

@@ -15,15 +15,22 @@ import numpy as np
 import pytest
 
 from envkit import BatchedPyEnvironment, ParallelPyEnvironment, make
+from envkit._shared.quiet_sdl import prepare_sdl
 from envkit.adapters import PyToGymnasium, PyToGymnasiumVector
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
 from envkit.errors import CallOrderError, MissingDependencyError
 from envkit.play import window
-from envkit.play.window import prepare_sdl
 from envkit.wrappers import TimeLimit
 from tests.waiting import PATIENCE
 
-WITHOUT_DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
+WITHOUT_DISPLAY = (
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "SDL_VIDEODRIVER",
+    "SDL_AUDIODRIVER",
+    "ENVKIT_HIDES_WINDOWS",
+    "XDG_RUNTIME_DIR",
+)
 
 
 def run_alone(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +68,12 @@ def test_games_run_on_a_machine_without_a_display(pygame):
 
 
 def test_the_users_sdl_settings_are_kept(pygame):
-    done = run_alone(PLAY, SDL_VIDEODRIVER="offscreen", SDL_AUDIODRIVER="disk")
+    done = run_alone(
+        PLAY,
+        SDL_VIDEODRIVER="offscreen",
+        SDL_AUDIODRIVER="disk",
+        SDL_DISKAUDIOFILE=os.devnull,
+    )
     assert "offscreen disk\n" == done.stdout
 
 
@@ -98,6 +110,27 @@ def test_without_these_variables_only_linux_has_no_display(
     monkeypatch.setattr(window.sys, "platform", platform)
     prepare_sdl(None)
     assert driver == environment.get("SDL_VIDEODRIVER")
+
+
+@pytest.mark.parametrize(
+    ("found", "variables", "driver"),
+    [
+        ([], {}, "dummy"),
+        (["/dev/snd/pcmC0D0p"], {}, None),
+        ([], {"PULSE_SERVER": "tcp:10.0.0.2"}, None),
+        ([], {"SDL_AUDIODRIVER": "alsa"}, "alsa"),
+    ],
+    ids=["no card", "a card", "a server", "chosen"],
+)
+def test_games_are_silent_where_nothing_plays_sound(
+    found, variables, driver, monkeypatch
+):
+    environment = {"DISPLAY": ":0", **variables}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("glob.glob", lambda pattern: found)
+    prepare_sdl(None)
+    assert driver == environment.get("SDL_AUDIODRIVER")
 
 
 # What environments show. The driver "dummy" has a window that nobody sees.

@@ -106,8 +106,8 @@ def preload(environment_name: str) -> None:
 
 
 def _prepare(needed_by: str) -> None:
+    from envkit._shared.quiet_sdl import prepare_sdl
     from envkit.adapters.foreign import require
-    from envkit.play.window import prepare_sdl
 
     require("minigrid", needed_by=needed_by, extra="minigrid")
     # MiniGrid imports pygame, which prints a greeting.

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.adapters.quiet import hush_imported
 from envkit.types import Array
 
 __all__ = [
@@ -181,6 +182,8 @@ def import_suite() -> Any:
         if "dm_control._render" not in sys.modules:
             _postpone_choice()
         from dm_control import suite
+
+        hush_imported()
     # Missing libraries raise many kinds of errors.
     except Exception as error:
         raise ImportError(f"dm_control cannot be imported{_hint(error)}") from error

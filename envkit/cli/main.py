@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from envkit._shared.quiet_sdl import prepare_sdl
 from envkit._shared.text import exit_call
 from envkit.cli.output import error_text, say
 from envkit.cli.parser import Parser
@@ -101,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # As with `python -m`, so that the user's own modules are always found.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    # Environments may import pygame: in this process, and in those of workers.
+    prepare_sdl()
     try:
         status = _run(parsed)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from envkit._shared.quiet_sdl import has_display
 from envkit.cli.output import say
 from envkit.cli.parser import Renamed
 from envkit.cli.recorder import FILM_HZ, add_output, check_output, recorded
@@ -29,7 +30,6 @@ from envkit.play.playing import View, in_terminal, in_window
 from envkit.play.scene import view_of
 from envkit.play.screen import display_is_taken, is_terminal
 from envkit.play.shortcuts import PLAYING, Shortcuts
-from envkit.play.window import has_display
 
 __all__ = ["EXAMPLE", "add_arguments", "by_keys", "run"]
 

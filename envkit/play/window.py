@@ -1,8 +1,4 @@
-"""pygame's window: one per process, in which environments show their pictures.
-
-SDL, which pygame uses, reads its settings only from environment variables. Variables
-that are already set are kept.
-"""
+"""pygame's window: one per process, in which environments show their pictures."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit._shared.pixels import tiled
+from envkit._shared.quiet_sdl import chosen_driver, has_display, prepare_sdl
 from envkit.errors import MissingDependencyError
 from envkit.types import Array
 
@@ -24,47 +21,16 @@ __all__ = [
     "WINDOW",
     "PictureWindow",
     "draw_picture",
-    "has_display",
     "open_display",
-    "prepare_sdl",
     "surface",
     "window_size",
 ]
 
-_ALWAYS = {
-    # Otherwise pygame prints a greeting when it is imported.
-    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-    # SDL would treat SIGTERM as a click on a window's close button, and a worker that
-    # should end would continue.
-    "SDL_NO_SIGNAL_HANDLERS": "1",
-}
-_WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 _SMALLEST = 480  # about the least size of a picture's larger side
 _LARGEST = 960
 BACKGROUND = (24, 24, 28)
 # How many pictures of one environment are shown per second: people have to follow.
 _FPS = 30
-
-
-def prepare_sdl(shows_window: bool | None) -> None:
-    """Sets SDL's environment variables that are not set yet.
-
-    Args:
-        shows_window: Whether the game should be visible; `None` if unknown: then it is
-            not, on a machine without a display.
-    """
-    settings = dict(_ALWAYS)
-    if not (has_display() if shows_window is None else shows_window):
-        settings.update(_WITHOUT_WINDOW)
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
-
-
-def has_display() -> bool:
-    """Returns True if there is a screen for windows."""
-    if sys.platform != "linux":
-        return True
-    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def surface() -> Any:
@@ -96,7 +62,7 @@ def open_display(needed_by: str, *, instead: str, seen: bool = True) -> Any:
             "Another environment uses pygame's display, and a process has only one. "
             f"{instead}"
         )
-    if seen and not (has_display() or os.environ.get("SDL_VIDEODRIVER")):
+    if seen and not (has_display() or chosen_driver()):
         raise OSError(f"There is no display to open a window on. {instead}")
     prepare_sdl(shows_window=True)
     import pygame

@@ -20,6 +20,7 @@ import numpy as np
 from envkit.adapters.foreign import forwarded, require
 from envkit.adapters.gymnasium import suite as suite_gymnasium
 from envkit.adapters.gymnasium.vector import GymnasiumVectorWrapper
+from envkit.adapters.quiet import hush_imported
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.time_step import AutoReset
@@ -127,6 +128,7 @@ def load_vector(
     import gymnasium
     from ale_py.vector_env import AtariVectorEnv
 
+    hush_imported()
     order = AutoReset.of(autoreset)
     is_same = order is AutoReset.SAME_STEP
     options = {**gymnasium.spec(name).kwargs, **kwargs}

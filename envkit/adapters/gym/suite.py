@@ -39,6 +39,7 @@ from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.gymnasium.wrapper import check_single, name_of, set_attribute
 from envkit.adapters.known_actions import NamedActions
+from envkit.adapters.quiet import prepare_module
 from envkit.adapters.reset_arguments import Parameters, parameters_of, takes_anything
 from envkit.adapters.state import layers_of
 from envkit.adapters.values import (
@@ -702,6 +703,10 @@ def load(
     spec = _spec_of(environment_name)
     if max_episode_steps is None:
         max_episode_steps = spec.max_episode_steps
+    prepare_module(
+        getattr(spec, "entry_point", None),
+        {**(gym_kwargs or {}), **kwargs}.get("render_mode"),
+    )
     return wrap_env(
         _make(spec, **(gym_kwargs or {}), **kwargs),
         discount=discount,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from envkit.adapters.foreign import limited_and_wrapped, require
 from envkit.adapters.gymnasium.registration import NAMESPACE
 from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
+from envkit.adapters.quiet import prepare_module
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers.limits import TimeLimit
 
@@ -60,10 +62,10 @@ def load(
     spec = spec_of(environment_name)
     if max_episode_steps is None:
         max_episode_steps = spec.max_episode_steps
+    options = {**(gym_kwargs or {}), **(render_kwargs or {}), **kwargs}
+    prepare_module(spec.entry_point, options.get("render_mode"))
     return wrap_env(
-        _make_without_limit(
-            spec, {**(gym_kwargs or {}), **(render_kwargs or {}), **kwargs}
-        ),
+        _make_without_limit(spec, options),
         discount=discount,
         max_episode_steps=max_episode_steps,
         gym_env_wrappers=gym_env_wrappers,
@@ -129,14 +131,8 @@ def wrap_env(
 def preload(environment_name: str) -> None:
     """Imports an environment's module, the slow part of making it."""
     import gymnasium
-    from gymnasium.envs import registration
 
-    space, name, version = registration.parse_env_id(
-        id_without_module(environment_name)
-    )
-    if version is None:
-        version = registration.find_highest_version(space, name)
-    point = gymnasium.spec(registration.get_env_id(space, name, version)).entry_point
+    point = gymnasium.spec(_newest(id_without_module(environment_name))).entry_point
     if isinstance(point, str):
         importlib.import_module(point.partition(":")[0])
 
@@ -152,13 +148,22 @@ def spec_of(name: str) -> Any:
 
     bare_name = id_without_module(name)
     try:
-        return gymnasium.spec(bare_name)
+        return gymnasium.spec(_newest(bare_name))
     except gymnasium.error.Error:
-        # Without a version the newest is meant, which only `make` finds; it also gives
-        # the best explanation of a wrong name.
+        # This gives the best explanation of a wrong name.
         env = gymnasium.make(bare_name)
         env.close()
         return env.spec
+
+
+def _newest(name: str) -> str:
+    """Returns an id with its version, by default the newest."""
+    from gymnasium.envs import registration
+
+    space, bare, version = registration.parse_env_id(name)
+    if version is None:
+        version = registration.find_highest_version(space, bare)
+    return registration.get_env_id(space, bare, version)
 
 
 def _make_without_limit(spec: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -173,6 +178,10 @@ def _make_without_limit(spec: Any, kwargs: Mapping[str, Any]) -> Any:
 def id_without_module(name: str) -> str:
     """Imports the module named before an id, if any; returns the id."""
     module, _, bare_name = name.rpartition(":")
+    if not module and bare_name.startswith("ALE/"):
+        # Gymnasium does not import ale-py itself, and explains it if it is missing.
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module("ale_py")
     if module:
         importlib.import_module(module)
     return bare_name

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from envkit.adapters.foreign import limited_and_wrapped, require
 from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
 from envkit.adapters.pettingzoo.parallel import PettingZooWrapper
+from envkit.adapters.quiet import prepare_module
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.extend import suggestion
 from envkit.py_environment import PyEnvironment
@@ -91,6 +92,7 @@ def load(
         needed_by=f"The environment {environment_name!r}",
         extra="pettingzoo",
     )
+    prepare_module(None, kwargs.get("render_mode"))
     game = _found(environment_name)
     options = {key: kwargs.pop(key) for key in _OPTIONS if key in kwargs}
     if agents is not None:

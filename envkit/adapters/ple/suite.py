@@ -31,6 +31,7 @@ import numpy as np
 
 from envkit import registry
 from envkit._shared.arguments import as_discount
+from envkit._shared.quiet_sdl import prepare_sdl
 from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.adapter.inference import Inferred, infer
@@ -40,7 +41,6 @@ from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.adapters.values import Converter, array_leaf
 from envkit.errors import SpecError
 from envkit.extend import describe
-from envkit.play.window import prepare_sdl
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedArray, NestedSpec

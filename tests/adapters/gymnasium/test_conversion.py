@@ -38,6 +38,7 @@ from envkit.adapters.gymnasium.spaces import (
     OneOf,
     batch_space_from_spec,
 )
+from envkit.adapters.quiet import prepare_module
 from envkit.errors import SpecError
 from envkit.parallel import ParallelPyEnvironment
 from envkit.specs import ObjectSpec, check_fits, sample_spec_nest
@@ -774,6 +775,7 @@ pytestmark = [
 
 
 def make(name, **arguments):
+    prepare_module(gymnasium.spec(name).entry_point)
     return gymnasium.make(name, max_episode_steps=15, **arguments)
 
 
