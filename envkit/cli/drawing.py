@@ -6,7 +6,6 @@ Every time step is compared first, so a picture never shows another course of ev
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -47,8 +46,7 @@ def draw(
     """
     renderer = Renderer(env)
     end = None if seconds is None else time.monotonic() + seconds
-    with progress_bar() as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with progress_bar() as bar:
         task = bar.add_task("drawing", total=pictures.time_steps)
 
         def see(places: Mapping[int, Place]) -> bool:

@@ -15,8 +15,8 @@ from envkit.types import Array
 __all__ = ["PagePictures"]
 
 _MOST = 2000
-# A larger page opens slowly.
-_MOST_BYTES = 48 * 2**20
+# As base64 they are 50 MB; a larger page opens slowly.
+_MOST_BYTES = 36 * 2**20
 # Larger pictures are shrunk to this many pixels on their longer side.
 _LARGEST_SIDE = 640
 
@@ -46,7 +46,7 @@ class PagePictures:
         self._last = {
             (one.row, one.number): len(one) - 1 for one in recording.episodes()
         }
-        self._stride = max(1, math.ceil(self.time_steps / self._most))
+        self._stride = max(1, round(self.time_steps / self._most))
         self._films: dict[tuple[int, int], dict[int, bytes]] = {}
         # The last time step of each episode that was looked at.
         self._seen: dict[tuple[int, int], int] = {}

@@ -219,7 +219,8 @@ def _draw(
     seconds: float | None,
 ) -> None:
     _check_beginning(recording)
-    with stdout_on_stderr():
+    with stdout_on_stderr(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         if target is None:
             env = rebuilt_to_draw(recording.provenance)
         else:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit._shared.png import pixels_of
+from envkit._shared.png import pixels_of, png_size
 from envkit.errors import RecordingError
 from envkit.extend import describe
 from envkit.losses import Loss
@@ -414,8 +414,10 @@ class Episode:
     def png(self, step: int) -> bytes | None:
         """Returns the picture of a time step as PNG; `None` if there is none."""
         with reading(repr(str(self._pictures))):
-            archive = self._archive
-            return None if archive is None else png_in(archive, step)
+            png = None if self._archive is None else png_in(self._archive, step)
+            if png is not None:
+                png_size(png)  # raises unless it is one
+        return png
 
     @functools.cached_property
     def _archive(self) -> zipfile.ZipFile | None:
