@@ -255,11 +255,21 @@ def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
     """Returns an environment's metadata in Gymnasium's form."""
     given = own_or_first(env, "metadata")
     metadata: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-    modes = list(metadata.get("render_modes") or ())
+    modes = list(metadata.get("render_modes") or _modes_of(env))
     if render_mode is not None and render_mode not in modes:
         modes.append(render_mode)
     # The frame rate is a default; envkit has none.
     return {"render_fps": 30, **metadata, "render_modes": modes}
+
+
+def _modes_of(env: Any) -> list[str]:
+    """Returns the render modes that an envkit environment lists.
+
+    Without "human", because Gymnasium shows pictures in a window of its own.
+    """
+    modes = own_or_first(env, "render_modes")
+    known = modes if isinstance(modes, list | tuple) else ()
+    return [mode for mode in known if mode != "human"]
 
 
 def render_mode_of(env: Any, given: str | None) -> str | None:

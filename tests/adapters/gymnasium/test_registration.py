@@ -86,7 +86,8 @@ def test_each_own_environment_passes_gymnasiums_checker(name):
     with warnings.catch_warnings():
         # Gymnasium warns of infinite and of constant observations, its own included.
         warnings.filterwarnings("ignore", message=".*A Box observation space")
-        env = gymnasium.make(f"envkit/{name}", render_mode="rgb_array")
+        env = gymnasium.make(f"envkit/{name}")
+        assert ["rgb_array", "ansi"] == env.metadata["render_modes"]
         check_env(env.unwrapped)
 
 

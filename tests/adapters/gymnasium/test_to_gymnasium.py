@@ -74,9 +74,9 @@ def registered():
     def make(render_mode=None):
         return PyToGymnasium(Catch(), render_mode)
 
-    gymnasium.register("envkit/Catch-v0", make)
-    yield "envkit/Catch-v0"
-    del gymnasium.registry["envkit/Catch-v0"]
+    gymnasium.register("games/Catch-v0", make)
+    yield "games/Catch-v0"
+    del gymnasium.registry["games/Catch-v0"]
 
 
 @pytest.mark.parametrize("make", [Catch, GridWorld, TicTacToe, NestedCountingEnv])
@@ -275,7 +275,7 @@ def test_an_integer_out_of_range_is_refused(wrong):
 def test_render_uses_the_render_mode():
     env = PyToGymnasium(Catch(), render_mode="rgb_array")
     env.reset()
-    assert ((3,), ["rgb_array"]) == (
+    assert ((3,), ["rgb_array", "ansi"]) == (
         env.render().shape[2:],
         env.metadata["render_modes"],
     )

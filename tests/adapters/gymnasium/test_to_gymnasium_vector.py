@@ -1013,7 +1013,7 @@ def test_render_returns_a_picture_for_each_row(make):
         envs.reset()
         pictures = envs.render()
         assert (tuple, 2, 3) == (type(pictures), len(pictures), pictures[0].shape[2])
-        assert ["rgb_array"] == envs.metadata["render_modes"]
+        assert ["rgb_array", "ansi"] == envs.metadata["render_modes"]
 
 
 @pytest.mark.parametrize("make", BATCHES)
