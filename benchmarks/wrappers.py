@@ -77,6 +77,9 @@ WRAPPED: dict[Callable[[int], Any], dict[str, Wrap]] = {
         "StickyAction": lambda env: wrappers.StickyAction(env, 0.25),
         "RunStats": wrappers.RunStats,
         "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
+        "LogEpisodes, CSV": lambda env: wrappers.LogEpisodes(
+            env, tempfile.mkdtemp(), tensorboard=False
+        ),
         "PerformanceProfiler": lambda env: wrappers.PerformanceProfiler(
             env, lambda profile: None, 1000
         ),

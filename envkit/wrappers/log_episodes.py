@@ -7,7 +7,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -17,7 +17,12 @@ from envkit.errors import ClosedError
 from envkit.extend import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array
-from envkit.wrappers.log_files import CsvFile, EventsFile, writes_events
+from envkit.wrappers.log_files import (
+    CsvFile,
+    EventsFile,
+    by_episode,
+    writes_events,
+)
 from envkit.wrappers.statistics import RecordEpisodeStatistics
 
 __all__ = ["LogEpisodes"]
@@ -27,9 +32,9 @@ _INTERVAL = 1.0
 
 
 class _Sink(Protocol):
-    """Takes the lines of the episodes that ended in one step."""
+    """Takes the episodes that ended in one step: their numbers by key."""
 
-    def write(self, episodes: list[dict[str, float]]) -> None: ...
+    def write(self, episodes: dict[str, list[float]]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -57,9 +62,9 @@ class LogEpisodes(RecordEpisodeStatistics):
     | `losses` | the episodes lost so far |
     | `restarts` | how often the pool has replaced workers and environments so far |
 
-    An episode that was [lost](../failures.md) with its environment has no return: its
-    cell is empty, and a callback gets `nan`. An episode broken off by a reset has no
-    line. `set_state` restores the return so far, but `step` and `time` go on.
+    An episode that was lost with its environment has no return: its cell is empty, and
+    a callback gets `nan`. An episode broken off by a reset has no line. `set_state`
+    restores the return so far, but `step` and `time` go on.
 
     Wrap the whole pool or batch: a wrapper in each worker would need a folder for each.
     Put it inside wrappers that change rewards, such as `NormalizeReward`, to log the
@@ -195,55 +200,48 @@ class LogEpisodes(RecordEpisodeStatistics):
         super()._end_episodes(time_step, ended, whole)
         if self._is_closed or self._process != os.getpid():
             self._refuse_to_write()
-        episodes = list(self._episodes(time_step, ended, whole))
+        episodes = self._episodes(time_step, ended, whole)
         for sink in self._sinks:
             sink.write(episodes)
 
     def _episodes(
         self, time_step: TimeStep, ended: Array, whole: Array
-    ) -> Iterator[dict[str, float]]:
+    ) -> dict[str, list[float]]:
+        """Returns the numbers of the episodes that ended, by key."""
         rows = np.flatnonzero(ended)
-        is_whole = whole.reshape(-1)[rows]
-        seconds = round(self._measure(has_losses=not is_whole.all()), 6)
-        terminated = (np.reshape(time_step.discount, -1)[rows] == 0) & is_whole
-        columns = zip(
-            rows.tolist(),
-            self._returns_of(rows),
-            self._lengths.reshape(-1)[rows].tolist(),
-            is_whole.tolist(),
-            terminated.tolist(),
-            strict=True,
-        )
-        for row, returns, length, is_one, is_terminated in columns:
-            self._lines += 1
-            self._losses += not is_one
-            if not is_one:
-                returns = [math.nan] * len(returns)
-            yield {
-                "episode": self._lines,
-                "row": row,
-                "step": self._steps,
-                "time": seconds,
-                **dict(zip(self._return_keys, returns, strict=True)),
-                "length": length,
-                "terminated": int(is_terminated),
-                "truncated": int(is_one and not is_terminated),
-                "lost": int(not is_one),
-                "steps_per_second": self._speed,
-                "losses": self._losses,
-                "restarts": self._restarts,
-            }
+        count = rows.size
+        lost = ~whole.reshape(-1)[rows]
+        terminated = (np.reshape(time_step.discount, -1)[rows] == 0) & ~lost
+        seconds = round(self._measure(has_losses=bool(lost.any())), 6)
+        returns = self._returns_of(rows)
+        returns[lost] = math.nan
+        losses = (self._losses + np.cumsum(lost)).tolist()
+        first, self._lines = self._lines + 1, self._lines + count
+        self._losses = losses[-1]
+        return {
+            "episode": list(range(first, first + count)),
+            "row": rows.tolist(),
+            "step": [self._steps] * count,
+            "time": [seconds] * count,
+            **dict(zip(self._return_keys, returns.T.tolist(), strict=True)),
+            "length": self._lengths.reshape(-1)[rows].tolist(),
+            "terminated": _as_numbers(terminated),
+            "truncated": _as_numbers(~(terminated | lost)),
+            "lost": _as_numbers(lost),
+            "steps_per_second": [self._speed] * count,
+            "losses": losses,
+            "restarts": [self._restarts] * count,
+        }
 
-    def _returns_of(self, rows: Array) -> list[list[float]]:
-        """Returns the sum and the elements of the returns of some rows."""
+    def _returns_of(self, rows: Array) -> Array:
+        """Returns the sum and the elements of the returns of some rows, in columns."""
         if self._is_scalar:
-            return self._returns[0].reshape(-1, 1)[rows].tolist()  # type: ignore[no-any-return]  # NumPy does not know
+            return self._returns[0].reshape(-1, 1)[rows]
         size = math.prod(self._dims)
         elements = np.concatenate(
             [total.reshape(size, -1)[rows] for total in self._returns], axis=1
         )
-        sums = elements.sum(axis=1, keepdims=True)
-        return np.concatenate([sums, elements], axis=1).tolist()  # type: ignore[no-any-return]  # likewise
+        return np.concatenate([elements.sum(axis=1, keepdims=True), elements], axis=1)
 
     def _measure(self, *, has_losses: bool) -> float:
         """Measures the speed and counts restarts, at times; returns the run's time."""
@@ -281,12 +279,17 @@ class _Callback:
     def __init__(self, function: Callable[[dict[str, float]], Any]) -> None:
         self._function = function
 
-    def write(self, episodes: list[dict[str, float]]) -> None:
-        for episode in episodes:
-            self._function(dict(episode))
+    def write(self, episodes: dict[str, list[float]]) -> None:
+        for episode in by_episode(episodes):
+            self._function(episode)
 
     def close(self) -> None:
         """Leaves the function alone."""
+
+
+def _as_numbers(mask: Array) -> list[float]:
+    numbers: list[float] = mask.view(np.int8).tolist()
+    return numbers
 
 
 def _close_all(sinks: list[_Sink]) -> None:

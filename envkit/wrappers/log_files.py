@@ -6,14 +6,14 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from envkit._shared.installed import is_installed
 from envkit.errors import MissingDependencyError
 
-__all__ = ["EPISODES", "CsvFile", "EventsFile", "writes_events"]
+__all__ = ["EPISODES", "CsvFile", "EventsFile", "by_episode", "writes_events"]
 
 # The name of the file that makes a folder the log of a run.
 EPISODES = "episodes.csv"
@@ -89,14 +89,28 @@ class CsvFile:
             cells = map(_number, lines[-1].split(","))
             self.last = dict(zip(self._columns, cells, strict=True))
 
-    def write(self, episodes: Iterable[dict[str, float]]) -> None:
+    def write(self, episodes: dict[str, list[float]]) -> None:
         """Writes a line for each episode."""
-        self._file.write("".join(map(_line, episodes)))
+        cells = [list(map(_cell, column)) for column in episodes.values()]
+        self._file.write(
+            "".join(",".join(line) + "\n" for line in zip(*cells, strict=True))
+        )
         self._file.flush()
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def by_episode(episodes: dict[str, list[float]]) -> Iterator[dict[str, float]]:
+    """Yields the numbers of one episode after the other.
+
+    Example:
+        >>> list(by_episode({"row": [0, 3], "return": [1.0, 5.0]}))
+        [{'row': 0, 'return': 1.0}, {'row': 3, 'return': 5.0}]
+    """
+    for values in zip(*episodes.values(), strict=True):
+        yield dict(zip(episodes, values, strict=True))
 
 
 def _lock(file: IO[str], folder: Path) -> None:
@@ -117,10 +131,9 @@ def _lock(file: IO[str], folder: Path) -> None:
         return
 
 
-def _line(episode: dict[str, float]) -> str:
-    # An empty cell where there is no number, which only a lost episode's return lacks.
-    cells = [repr(value) if value == value else "" for value in episode.values()]
-    return ",".join(cells) + "\n"
+def _cell(value: float) -> str:
+    # Empty if there is no number, as for a lost episode's return.
+    return repr(value) if value == value else ""
 
 
 def _number(cell: str) -> float:
@@ -160,10 +173,10 @@ class EventsFile:
         self._records.write(version.SerializeToString())
         self._file.flush()
 
-    def write(self, episodes: Iterable[dict[str, float]]) -> None:
+    def write(self, episodes: dict[str, list[float]]) -> None:
         """Writes an event for each episode."""
         now = time.time()
-        for episode in episodes:
+        for episode in by_episode(episodes):
             event = self._event(wall_time=now, step=episode["step"])
             for key, value in episode.items():
                 is_new = key.startswith(_OF_EPISODE) and not episode["lost"]
