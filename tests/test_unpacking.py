@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 
 import envkit
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment
+from envkit import (
+    AsyncParallelPyEnvironment,
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+)
 from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
 from tests.comparing import told
@@ -181,6 +185,38 @@ def test_the_refusal_shows_the_line_to_write():
         "which says whether the episode has ended; env.get_info() returns the info. "
         "As a tuple, a time step is (step_type, reward, discount, observation)."
     ) == told(four, counting(), 0)[1]
+
+
+def recv_right(env):
+    env_ids, time_step = env.recv()
+
+
+def recv_first(env):
+    ids = env.recv()[0]
+
+
+def recv_two(env):
+    obs, info = env.recv()
+
+
+def recv_four(env):
+    obs, reward, done, info = env.recv()
+
+
+@pytest.mark.parametrize("line", [recv_two, recv_four])
+def test_the_rows_of_recv_are_no_tuple_of_envpools(line):
+    with AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+        env.reset_async()
+        kind, message = told(line, env)
+    assert ValueError is kind
+    assert "    env_ids, time_step = env.recv()\n" in message
+
+
+@pytest.mark.parametrize("line", [recv_right, recv_first])
+def test_the_parts_of_recv_may_be_taken_apart(line):
+    with AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+        env.reset_async()
+        line(env)
 
 
 def test_an_adapter_for_gymnasium_may_be_unpacked():

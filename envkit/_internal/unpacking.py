@@ -30,14 +30,16 @@ class _Unpacked(NamedTuple):
     Attributes:
         targets: The names that get its parts, "" for what is no name.
         text: The same for a message.
+        is_whole: Whether these are all parts, and not the first alone.
     """
 
     targets: list[str]
     text: str
+    is_whole: bool = True
 
 
 def refuse_unpacking() -> None:
-    """Raises if the calling `reset` or `step` was called for a tuple of Gymnasium's.
+    """Raises if `reset`, `step` or `recv` was called for a tuple of Gymnasium's.
 
     Raises:
         ValueError: The caller's line unpacks the time step into other values.
@@ -46,13 +48,13 @@ def refuse_unpacking() -> None:
     call, name = "step", "env"
     # Wrappers, and the layers of an environment, return the time step as it is.
     while frame is not None and (env := _environment_of(frame)) is not None:
-        if frame.f_code.co_name in ("reset", "step"):
+        if frame.f_code.co_name in ("reset", "step", "recv"):
             call, name = frame.f_code.co_name, type(env).__name__
         frame = frame.f_back
     if frame is None or _is_of_envkit(frame):
         return
     found = _unpacked(frame.f_code, frame.f_lasti)
-    if found is not None and _is_wrong(found):
+    if found is not None and _is_wrong(found, call):
         raise ValueError(_message(name, call, found))
 
 
@@ -66,7 +68,9 @@ def _environment_of(frame: FrameType) -> Any:
     if not _is_of_envkit(frame) or not code.co_argcount:
         return None
     first = frame.f_locals.get(code.co_varnames[0])
-    return first if has_internals(first) else None
+    # The latter also passes on time steps that it has made tensors of.
+    is_one = has_internals(first) or hasattr(type(first), "time_step_spec")
+    return first if is_one else None
 
 
 def _unpacked(code: CodeType, position: int) -> _Unpacked | None:
@@ -88,12 +92,12 @@ def _unpacked(code: CodeType, position: int) -> _Unpacked | None:
         case "UNPACK_EX":
             before = int(first.arg or 0) & 0xFF  # type: ignore[union-attr]  # there is one
             targets = _targets(following, 1) if before else [""]
-            return _Unpacked([*targets, "", "", ""], f"({targets[0]}, ...)")
+            return _Unpacked(targets, f"({targets[0]}, ...)", is_whole=False)
         case "LOAD_CONST" | "LOAD_SMALL_INT" if first.argval == 0:  # type: ignore[union-attr]  # there is one
             indexed = next(following, None)
             if indexed is not None and indexed.opname.startswith("BINARY_"):
                 targets = _targets(following, 1)
-                return _Unpacked([*targets, "", "", ""], f"({targets[0]}, ...)")
+                return _Unpacked(targets, f"({targets[0]}, ...)", is_whole=False)
     return None
 
 
@@ -119,17 +123,27 @@ def _targets(instructions: Iterator[Any], count: int) -> list[str]:
     return list(itertools.islice(itertools.chain(names, itertools.repeat("")), count))
 
 
-def _is_wrong(found: _Unpacked) -> bool:
-    """Returns True if no part of a time step belongs into these names."""
-    targets = found.targets
-    if len(targets) != 4:
+def _is_wrong(found: _Unpacked, call: str) -> bool:
+    """Returns True if no part of the result belongs into these names."""
+    words = [set(name.lower().split("_")) for name in found.targets]
+    if not found.is_whole:
+        return bool(words[0] & _OBSERVATIONS)
+    parts = 2 if call == "recv" else 4
+    if len(words) != parts:
         return True
-    first, _, third, fourth = (set(name.lower().split("_")) for name in targets)
-    sees_first = bool(first & _OBSERVATIONS) and not fourth & _OBSERVATIONS
-    return sees_first or bool(third & _ENDS) or bool(fourth & _INFOS)
+    if words[0] & _OBSERVATIONS and not words[-1] & _OBSERVATIONS:
+        return True
+    return bool(words[-1] & _INFOS) or (parts == 4 and bool(words[2] & _ENDS))
 
 
 def _message(name: str, call: str, found: _Unpacked) -> str:
+    if call == "recv":
+        return (
+            f"{name}.recv() returns the rows that are ready and their TimeStep, not "
+            f"{found.text}. Write\n\n"
+            "    env_ids, time_step = env.recv()\n\n"
+            "and use time_step.observation and time_step.reward."
+        )
     if call == "reset":
         line, parts = "env.reset()", "time_step.observation"
     else:

@@ -11,6 +11,7 @@ import numpy as np
 
 from envkit._internal.removed import refuses_removed_options
 from envkit._internal.text import counted, listed
+from envkit._internal.unpacking import refuse_unpacking
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, SpecError, WorkerError
@@ -209,6 +210,8 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         """
         # Hot: called once per batch of any size.
         self._check_open("recv")
+        if not self._calls:
+            refuse_unpacking()
         began = perf_counter()
         pool = self._pool
         # Rows whose failure has been raised owe nothing any more.
