@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,10 @@ from envkit.types import Array
 
 __all__ = ["Game", "number_text"]
 
-# Characters that fit below the picture, in a terminal and in the smallest window.
-_LINE = 76
+# How many characters fit below the picture.
+_LINE = 79
+# Labels of actions begin with their numbers.
+_NUMBER = re.compile(r"^-?\d+ ")
 
 
 class Game:
@@ -167,14 +170,17 @@ class Game:
         return False
 
     def _unknown(self, key: str) -> str:
-        keys = [
-            f"{shown.split(', ')[0]} {label}" for shown, label in self._keys.table()
-        ]
-        text = "   ".join([*keys, self.shortcuts.text(("keys", "quit"))])
-        beginning = f"{key_text(key)} means nothing here: "
-        if len(beginning) + len(text) > _LINE:
-            text = self.shortcuts.text(("keys", "quit"))
-        return beginning + text
+        """Says that a key means nothing, and shows as many keys as fit."""
+        text, keys = f"{key_text(key)} means nothing here.", self._keys.table()
+        help_text = self.shortcuts.text(("keys",))
+        for number, (shown, label) in enumerate(keys, 1):
+            name = _NUMBER.sub("", label).partition(":")[0]
+            added = f"{text}  {shown.split(', ')[0]} {name}"
+            rest = f"  {'…  ' if number < len(keys) else ''}{help_text}"
+            if len(added + rest) > _LINE:
+                return f"{text}  …  {help_text}"
+            text = added
+        return f"{text}  {help_text}"
 
     def _control(self, key: str) -> bool:
         meaning = self.shortcuts.of(key)
