@@ -189,6 +189,12 @@ class Blocking(InnerSpecs, PyEnvironment):
         """
         return info_spec_of(self._env) if self._waits else {}
 
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns the environments' pictures, as the environment does."""
+        self._check_open("render")
+        env: Any = self._env
+        return env.render(mode) if hasattr(env, "render") else super().render(mode)
+
     def get_info(self) -> Any:
         """Returns the infos of all rows, as the environment does.
 

@@ -26,8 +26,8 @@ __all__ = ["SECONDS", "draw", "rebuilt_to_draw", "unlisted_names"]
 
 # How long to draw unless the user has asked for it.
 SECONDS = 30.0
-# Paths and addresses could lead anywhere.
-_NOT_PLAIN = ("/", "\\", ":")
+# Paths, addresses and names to import could lead anywhere.
+_NOT_PLAIN = ("/", "\\", ":", ".")
 
 
 def draw(

@@ -170,6 +170,7 @@ def test_other_code_is_drawn_only_if_asked_for(tmp_path, capsys):
         {"id": "gymnasium:NoSuchGame-v1"},
         {"arguments": {"path": "/etc/passwd"}},
         {"arguments": {"env_id": ["os:CartPole-v1"]}},
+        {"arguments": {"wrapper": {"class": "os.getpid"}}},
         {"arguments": {"make": {"$name": "os.getpid"}}},
         {"wrappers": [{"class": "os.getpid", "arguments": {}}]},
         {"wrappers": [{"class": "os:getpid", "arguments": {}}]},

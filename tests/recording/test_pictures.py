@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from envkit import BatchedPyEnvironment, make
+from envkit import AsyncParallelPyEnvironment, BatchedPyEnvironment, Blocking, make
 from envkit.errors import RecordingError
 from envkit.recording import Record, Recording, Replay
 from envkit.testing import CountingEnv
+
+
+def make_catch():
+    return make("Catch-v1", seed=1)
 
 
 def pictures_in(path):
@@ -86,6 +90,16 @@ def test_each_row_of_a_batch_has_its_own_pictures(tmp_path):
         shown = env.render()
     first, second = pictures_in(tmp_path / "r")
     np.testing.assert_array_equal([first, second], shown)
+
+
+def test_an_asynchronous_pool_has_pictures_while_no_row_is_stepping(tmp_path):
+    pool = AsyncParallelPyEnvironment([make_catch] * 2, backend="inline")
+    with Record(Blocking(pool), tmp_path / "r", pictures=True) as env:
+        env.step([0, 0])
+        env.step([0, 0])
+        shown = env.render()
+    found = pictures_in(tmp_path / "r")
+    np.testing.assert_array_equal([found[1], found[3]], shown)
 
 
 def test_episodes_that_are_not_written_are_not_rendered(tmp_path):
