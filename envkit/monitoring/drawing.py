@@ -26,7 +26,7 @@ def check_can_save(option: str, path: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     kinds = FigureCanvasAgg.get_supported_filetypes()
-    if Path(path).suffix[1:] not in kinds:
+    if Path(path).suffix[1:].lower() not in kinds:
         raise ValueError(
             f"{option} {path}: the file must end in one of "
             f"{', '.join(f'.{known}' for known in sorted(kinds))}."

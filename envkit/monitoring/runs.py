@@ -95,7 +95,7 @@ def _log(path: Path) -> dict[str, Array]:
     # The last line may be being written.
     header, _, rest = path.read_text("utf-8").rpartition("\n")[0].partition("\n")
     names = header.split(",")
-    if not {"step", "return", "length", "lost"} <= set(names):
+    if not {"episode", "step", "return", "lost"} <= set(names):
         raise ValueError(f"{str(path)!r} is not a log of LogEpisodes.")
     if not rest:
         return {name: np.zeros(0) for name in names}
