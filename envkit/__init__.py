@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         RandomPyEnvironment as RandomPyEnvironment,
     )
     from envkit.losses import Loss as Loss
+    from envkit.making import make as make
     from envkit.monitoring.curves import plot as plot
     from envkit.parallel import AsyncParallelPyEnvironment as AsyncParallelPyEnvironment
     from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from envkit.policies import random_actions as random_actions
     from envkit.py_environment import PyEnvironment as PyEnvironment
     from envkit.registry import constructor as constructor
-    from envkit.registry import make as make
     from envkit.registry import register as register
     from envkit.remote.client import connect as connect
     from envkit.specs import ArraySpec as ArraySpec
@@ -85,7 +85,7 @@ _HOMES = {
     "TimeStep": "envkit.time_step",
     "connect": "envkit.remote.client",
     "constructor": "envkit.registry",
-    "make": "envkit.registry",
+    "make": "envkit.making",
     "plot": "envkit.monitoring.curves",
     "random_actions": "envkit.policies",
     "register": "envkit.registry",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from envkit._internal.direct_row import DirectRow
 from envkit._internal.internals import Internals, has_internals, own_internals
+from envkit._internal.objects import as_environment, is_environment, no_environment
 from envkit._internal.other_words import WRAPPER, explain_words
 from envkit._internal.reset_order import adopt_order_of
 from envkit._internal.resets import keep_seed
@@ -32,7 +33,6 @@ __all__ = [
     "PyEnvironmentBaseWrapper",
     "WrapperInternals",
     "WrapperState",
-    "no_environment",
     "rendered",
     "rows_in_wrapper",
     "set_attribute",
@@ -169,7 +169,7 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         """Wraps an environment; closing the wrapper closes it.
 
         Args:
-            env: The environment.
+            env: The environment, of envkit or of another library.
             handle_auto_reset: Whether the wrapper itself begins a new episode after a
                 `LAST`, for environments that don't. It has no effect on environments
                 that repeat a `LAST` as padding.
@@ -180,7 +180,8 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
                 f"{name} wraps an environment in lockstep, and {type(env).__name__} is "
                 "asynchronous. Wrap the environments in it, or Blocking(env)."
             )
-        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+        env = as_environment(env)
+        if not is_environment(env):
             raise TypeError(f"{name} wraps an environment, not {no_environment(env)}")
         self._env = env
         if getattr(env, "batched", False) is True:
@@ -403,13 +404,6 @@ def _says(env: Any, name: str) -> bool:
     return getattr(env, name, False) is True
 
 
-def no_environment(thing: Any) -> str:
-    """Describes an object that should be an environment, up to the full stop."""
-    if isinstance(thing, type):
-        return f"the class {thing.__name__}. Did you mean {thing.__name__}()?"
-    return f"{describe(thing)}.{' Did you mean to call it?' if callable(thing) else ''}"
-
-
 def _text_of(env: Any) -> str:
     if "__repr__" in {name for cls in type(env).__mro__[:-1] for name in vars(cls)}:
         return repr(env)
@@ -514,7 +508,8 @@ def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
         >>> wrap(CartPole(), [TimeLimit, 500], [FrameStack, 4])
         FrameStack(TimeLimit(CartPole(), duration=500), stack_size=4)
     """
-    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+    env = as_environment(env)
+    if not is_environment(env):
         raise TypeError(
             f"wrap() wraps an environment, not {no_environment(env)} The environment "
             "comes first: wrap(env, [TimeLimit, 500])."
@@ -528,7 +523,7 @@ def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
                 "list of a wrapper and its arguments, such as [TimeLimit, 500]."
             )
         wrapped = wrapper(env, *arguments)
-        if not hasattr(wrapped, "time_step_spec"):
+        if not is_environment(wrapped):
             raise TypeError(
                 f"Wrapper {place} of wrap() returned {describe(wrapped)}, which is not "
                 "an environment."

@@ -13,6 +13,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.first_look import leave_unseen
 from envkit._internal.internals import Internals, has_internals
+from envkit._internal.objects import as_environment
 from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
 from envkit._internal.unpacking import refuse_unpacking
@@ -500,30 +501,28 @@ def _checked(envs: Any) -> list[PyEnvironment]:
     if not envs:
         raise ValueError("envs must have at least one environment, got none.")
     first_rows: dict[int, int] = {}
-    for row, env in enumerate(envs):
-        if not hasattr(env, "time_step_spec"):
-            call = " Did you mean to call it?" if callable(env) else ""
+    rows = []
+    for row, given in enumerate(envs):
+        if isinstance(given, type):
             raise TypeError(
-                f"envs[{row}] is {describe(env)}, not an environment.{call}"
+                f"envs[{row}] is the class {given.__name__}; BatchedPyEnvironment "
+                f"takes environments that exist already: {given.__name__}()."
             )
-        if isinstance(env, type):
-            raise TypeError(
-                f"envs[{row}] is the class {env.__name__}; BatchedPyEnvironment takes "
-                f"environments that exist already: {env.__name__}()."
-            )
+        env = as_environment(given, f"envs[{row}] is")
         if env.batched:
             raise ValueError(
                 f"envs[{row}] ({type(env).__name__}) is batched already; a "
                 "BatchedPyEnvironment is made of single environments."
             )
-        if id(env) in first_rows:
+        if id(given) in first_rows:
             raise ValueError(
-                f"envs[{first_rows[id(env)]}] and envs[{row}] are the same object. "
+                f"envs[{first_rows[id(given)]}] and envs[{row}] are the same object. "
                 "Each row needs an environment of its own: "
                 "[make_env() for _ in range(n)]."
             )
-        first_rows[id(env)] = row
-    return list(envs)
+        first_rows[id(given)] = row
+        rows.append(env)
+    return rows
 
 
 def _continue_after_last(envs: Sequence[Any]) -> bool:

@@ -43,7 +43,7 @@ from envkit._internal.exceptions import (
 )
 from envkit._internal.extras import install_command
 from envkit._internal.namesake import refuse_foreign_package
-from envkit._internal.text import a_or_an
+from envkit._internal.text import a_or_an, how_to_adapt, sentences
 
 __all__ = [
     "CallOrderError",
@@ -260,8 +260,12 @@ class ConstructorError(WorkerError):
         else:
             kind = a_or_an(f"{type(got).__name__} object")
         return cls(
-            f"{what} returned {kind}, not an environment. "
-            "A constructor must return a PyEnvironment."
+            sentences(
+                f"{what} returned {kind}, not an environment.",
+                "A constructor must return a PyEnvironment, or an environment of a "
+                "library that envkit knows.",
+                how_to_adapt(got),
+            )
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from envkit._internal.first_look import leave_unseen as leave_unseen
     from envkit._internal.internals import Internals as Internals
     from envkit._internal.lazy_names import lazy_names as lazy_names
+    from envkit._internal.objects import as_environment as as_environment
     from envkit._internal.plugins import Plugins as Plugins
     from envkit._internal.removed import (
         refuses_removed_options as refuses_removed_options,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from envkit._internal.text import counted as counted
     from envkit._internal.text import foreign as foreign
     from envkit._internal.text import listed as listed
+    from envkit._internal.text import suggestion as suggestion
     from envkit._internal.threads import locked as locked
     from envkit.actions import ACCEPTED_KINDS as ACCEPTED_KINDS
     from envkit.actions import ActionRows as ActionRows
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from envkit.losses import may_lose as may_lose
     from envkit.parallel.worker.environments import lines_at_close as lines_at_close
     from envkit.py_environment import SpecifiedEnvironment as SpecifiedEnvironment
-    from envkit.registry import suggestion as suggestion
     from envkit.specs.arrays import as_array as as_array
     from envkit.specs.arrays import as_outer_dims as as_outer_dims
     from envkit.specs.arrays import within as within
@@ -67,6 +68,7 @@ _HOMES = {
     "WrapperState": "envkit.base_wrapper",
     "a_or_an": "envkit._internal.text",
     "as_array": "envkit.specs.arrays",
+    "as_environment": "envkit._internal.objects",
     "as_outer_dims": "envkit.specs.arrays",
     "bound_text": "envkit._internal.text",
     "checked_flag": "envkit._internal.arguments",
@@ -91,7 +93,7 @@ _HOMES = {
     "rely_on_size": "envkit.batches",
     "scheme_named": "envkit._internal.schemes",
     "set_attribute": "envkit.base_wrapper",
-    "suggestion": "envkit.registry",
+    "suggestion": "envkit._internal.text",
     "within": "envkit.specs.arrays",
 }
 

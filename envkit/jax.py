@@ -26,6 +26,7 @@ from envkit.async_environment import AsyncEnvironment
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.extend import (
     ACCEPTED_KINDS,
+    as_environment,
     describe,
     flatten_as,
     foreign,
@@ -103,6 +104,7 @@ class JitEnvironment:
         self, env: PyEnvironment, dtypes: Mapping[Any, Any] | None = None
     ) -> None:
         """Wraps an environment; takes the arguments of `step_in_jit`."""
+        env = as_environment(env)
         _check_environment(env)
         self.pyenv = env
         rows = env.batch_size if env.batched else None

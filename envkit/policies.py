@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.objects import as_environment
 from envkit.async_environment import check_env_ids
 from envkit.nest import sorted_keys
 from envkit.seeding import checked_seeds, seed_per_row
@@ -63,6 +64,7 @@ def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
         >>> float(time_step.reward)
         -1.0
     """
+    env = as_environment(env, "random_actions() was given")
     batch_size = env.batch_size if env.batched else None
     return RandomActions(env.action_spec(), rng, batch_size, env)
 

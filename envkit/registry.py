@@ -36,13 +36,18 @@ import importlib
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from envkit._internal.entry_points import loaded, own
+from envkit._internal.entry_points import own
 from envkit._internal.other_registries import enter_names
 from envkit._internal.removed import refuse_removed_options
-from envkit._internal.text import version_of, without_version
+from envkit._internal.text import (
+    a_or_an,
+    suggestion,
+    version_of,
+    without_version,
+)
 from envkit.errors import ConstructorError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -64,7 +69,6 @@ __all__ = [
     "register",
     "registered",
     "schemes",
-    "suggestion",
     "without_pool_options",
 ]
 
@@ -72,8 +76,6 @@ __all__ = [
 # A string, because the engine is a layer above this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 _SCHEMES = "envkit.schemes"
-# Options of `make` that put a wrapper around the environment.
-_OPTIONS = "envkit.options"
 
 _registry: dict[str, str | Callable[..., Any]] = {**own("envkit.environments")}
 
@@ -144,6 +146,8 @@ class Constructor:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Builds an environment; arguments given here override the recipe's."""
+        from envkit._internal.making import built
+        from envkit._internal.objects import is_environment
         from envkit.provenance import origin_of
         from envkit.py_environment import Specified
 
@@ -151,8 +155,8 @@ class Constructor:
         if isinstance(build, str):
             build = load(self._name, build)
         kwargs = {**self._kwargs, **kwargs}
-        env = _build(build, kwargs)
-        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+        env = built(build, kwargs)
+        if not is_environment(env):
             raise ConstructorError.no_environment(repr(self), env)
         if isinstance(env, Specified):
             env._envkit.own(env).origin = self._origin(kwargs, origin_of(env))
@@ -195,28 +199,6 @@ class Constructor:
     def __reduce__(self) -> tuple[Any, ...]:
         # Registered names stay in this process; the recipe carries their targets.
         return Constructor, (self._name, self._build, self._kwargs, self._id)
-
-
-def _build(build: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-    """Calls what makes an environment, and wraps it as `make`'s own options say."""
-    options = {name: kwargs[name] for name in own(_OPTIONS) if name in kwargs}
-    if options:
-        import inspect
-
-        # Loaders of libraries that need it take the option themselves.
-        with contextlib.suppress(TypeError, ValueError):
-            for name in inspect.signature(build).parameters:
-                options.pop(name, None)
-    rest = {name: value for name, value in kwargs.items() if name not in options}
-    build = functools.partial(build, **rest)
-    for name, value in options.items():
-        if not isinstance(value, bool):
-            from envkit.specs.validation import describe
-
-            raise TypeError(f"{name} must be True or False, got {describe(value)}.")
-        if value:
-            build = functools.partial(loaded(own(_OPTIONS)[name]), build)
-    return build()
 
 
 def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Constructor:
@@ -342,13 +324,12 @@ def _origin_of_partial(
     return Origin(_name_of(function), arguments, inner)
 
 
-def make(
-    target: str | Callable[..., Any], /, *, num_envs: int | None = None, **kwargs: Any
-) -> Any:
+def make(target: Any, /, *, num_envs: int | None = None, **kwargs: Any) -> Any:
     """Makes an environment, or a pool of `num_envs` in worker processes.
 
     Args:
-        target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
+        target: A name, `"module:attribute"`, `"scheme:id"`, a callable, or an
+            environment of another library.
         num_envs: The number of environments in a `ParallelPyEnvironment`, even if it is
             1; `None` makes the environment itself. EnvPool makes that many rows itself,
             and so does ale-py with `vectorization="native"`. Each task of BrowserGym
@@ -358,7 +339,14 @@ def make(
             environment has an argument of the same name, put it into a recipe:
             `make(constructor(target, backend="x11"), num_envs=8, backend="thread")`.
             With `private_randomness=True`, each environment is in a
-            `PrivateRandomness`.
+            `PrivateRandomness`. `seed=3` seeds the environment after it is made, unless
+            its constructor takes a seed; in a pool, each row gets its own, as in
+            `reset(seed=3)`.
+
+    Raises:
+        TypeError: The environment does not take an argument; the message says what to
+            write.
+        NotImplementedError: There is a seed, and the environment cannot be seeded.
 
     Example:
         >>> env = make("CartPole", batch_size=3)
@@ -369,42 +357,61 @@ def make(
         (4, 4)
     """
     if num_envs is None:
-        why = ": pass num_envs as well, and there is one"
-        return _called(constructor(target, **kwargs), kwargs, why)
+        env = _made_of_object(target, kwargs)
+        return constructor(target, **kwargs)() if env is None else env
     count = _as_count(num_envs)
     whole = constructor(target, **kwargs, num_envs=count)
     if whole.makes_batch:
-        return _called(whole, kwargs, ", and this library makes its rows itself")
+        return whole()
     refuse_removed_options(kwargs)
+    seed = kwargs.pop("seed", None)
     own, options = without_pool_options(kwargs)
     scheme = _scheme_of(whole._build)
     is_alone = scheme is not None and scheme.is_alone
     if is_alone and options.get("backend", "process") == "process":
         options.setdefault("num_workers", count)
-    pool = load("num_envs", _POOL)
-    return pool([constructor(target, **own)] * count, **options)
+    makers, is_taken = _rows(constructor(target, **own), seed, count)
+    env = load("num_envs", _POOL)(makers, **options)
+    if seed is not None:
+        from envkit._internal.making import seed_or_close
+
+        seed_or_close(env, seed, may_refuse=is_taken)
+    return env
 
 
-def _called(build: Callable[[], Any], kwargs: Mapping[str, Any], why: str) -> Any:
-    """Makes an environment; explains an unknown argument that only pools know.
+def _made_of_object(target: Any, kwargs: dict[str, Any]) -> Any:
+    """Wraps a library's environment; returns `None` for any other target."""
+    if isinstance(target, str) or callable(target):
+        return None
+    from envkit._internal.making import built
+    from envkit._internal.objects import as_environment, is_of_library
 
-    Args:
-        build: Makes it.
-        kwargs: The caller's arguments.
-        why: The end of a sentence that says why there is no pool.
-    """
-    try:
-        return build()
-    except TypeError as error:
-        text = str(error)
-        if "unexpected keyword argument" in text:
-            _, options = without_pool_options(kwargs)
-            for name in options:
-                if f"argument '{name}'" in text:
-                    raise TypeError(
-                        f"{text.rstrip('.')}. {name} is an option of pools{why}."
-                    ) from error
-        raise
+    if not is_of_library(target):
+        return None
+    return built(functools.partial(as_environment, target, None), kwargs)
+
+
+def _rows(make_env: Constructor, seed: Any, count: int) -> tuple[list[Any], bool]:
+    """Returns a recipe for each row of a pool, and whether they take the seeds."""
+    if seed is not None and _may_need_seed(make_env):
+        from envkit._internal.making import parameters_of
+        from envkit.seeding import seed_per_row
+
+        build = make_env._build
+        if isinstance(build, str):
+            with contextlib.suppress(ConstructorError):
+                build = load(make_env.name, build)
+        if callable(build) and "seed" in parameters_of(build):
+            seeds = seed_per_row(seed, count)
+            return [constructor(make_env, seed=own) for own in seeds], True
+    return [make_env] * count, False
+
+
+def _may_need_seed(make_env: Constructor) -> bool:
+    """Returns True if a user's own function or class makes the environment."""
+    build = make_env._build
+    is_registered = _newest(make_env.name) is not None
+    return not is_registered and (not isinstance(build, str) or not _scheme_of(build))
 
 
 def without_pool_options(
@@ -416,9 +423,9 @@ def without_pool_options(
         >>> without_pool_options({"size": 5, "num_workers": 2})
         ({'size': 5}, {'num_workers': 2})
     """
-    import inspect
+    from envkit._internal.making import pool_options
 
-    _, *known = inspect.signature(load("num_envs", _POOL)).parameters
+    known = pool_options()
     options = {name: kwargs[name] for name in known if name in kwargs}
     return {name: kwargs[name] for name in kwargs if name not in options}, options
 
@@ -499,11 +506,25 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _name_of(target: Any) -> str:
-    if hasattr(target, "time_step_spec") and not isinstance(target, type):
-        kind = type(target).__name__
+    if not callable(target) or hasattr(target, "time_step_spec"):
+        _refuse_objects(target)
+    if isinstance(target, functools.partial):
+        arguments = [repr(value) for value in target.args]
+        arguments += [f"{name}={value!r}" for name, value in target.keywords.items()]
+        return f"functools.partial({', '.join([_name_of(target.func), *arguments])})"
+    module = getattr(target, "__module__", type(target).__module__)
+    return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
+
+
+def _refuse_objects(target: Any) -> None:
+    """Raises for a target that is an environment, or cannot be called."""
+    from envkit._internal.objects import is_environment, is_of_library, shown_recipe
+
+    if is_environment(target) or is_of_library(target):
+        kind, _ = shown_recipe(target)
         raise TypeError(
-            f"The target is a {kind} object; a constructor is something to call that "
-            "makes one.\n\n"
+            f"The target is {a_or_an(kind)} object; a constructor is something to call "
+            "that makes one.\n\n"
             f"  constructor({kind}(...))       # the finished dish\n"
             f"  constructor({kind}, ...)       # the recipe"
         )
@@ -514,12 +535,6 @@ def _name_of(target: Any) -> str:
             f"The target is {describe(target)}, which is non-callable. It must be a "
             "string or something to call that makes an environment."
         )
-    if isinstance(target, functools.partial):
-        arguments = [repr(value) for value in target.args]
-        arguments += [f"{name}={value!r}" for name, value in target.keywords.items()]
-        return f"functools.partial({', '.join([_name_of(target.func), *arguments])})"
-    module = getattr(target, "__module__", type(target).__module__)
-    return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
 
 
 def load(name: str, target: str) -> Callable[..., Any]:
@@ -690,23 +705,6 @@ def _names_of_script(file: str, search_path: tuple[str, ...]) -> frozenset[str]:
         if is_first:
             names.add(".".join(parts))
     return frozenset(names)
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns a sentence that suggests the names closest to a wrong one, or "".
-
-    Example:
-        >>> suggestion("Cartpole", ["CartPole", "Catch"])
-        " Did you mean 'CartPole'?"
-    """
-    import difflib
-
-    spellings: dict[str, list[str]] = {}
-    for other in known:
-        spellings.setdefault(other.lower(), []).append(other)
-    near = difflib.get_close_matches(name.lower(), list(spellings), n=3, cutoff=0.6)
-    names = [repr(other) for lowered in near for other in spellings[lowered]]
-    return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
 def _can_be_attribute(text: str) -> bool:

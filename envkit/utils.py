@@ -11,6 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.entry_points import loaded, own
 from envkit._internal.first_look import leave_unseen
+from envkit._internal.objects import as_environment
 from envkit.errors import SpecError
 from envkit.policies import RandomActions
 from envkit.py_environment import PyEnvironment
@@ -59,6 +60,7 @@ def validate_py_environment(
         SpecError: A time step does not fit; the error is also a `ValueError`.
     """
     rng = np.random.default_rng()
+    environment = as_environment(environment, "validate_py_environment() was given")
     spec = environment.time_step_spec()
     # An object that only resembles an environment may return anything for None.
     batch_size = environment.batch_size

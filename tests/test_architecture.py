@@ -36,7 +36,9 @@ FLOORS: dict[int, set[str]] = {
         "_internal.direct_row",
         "_internal.first_look",
         "_internal.internals",
+        "_internal.making",
         "_internal.masks",
+        "_internal.objects",
         "_internal.options",
         "_internal.reset_order",
         "_internal.resets",
@@ -57,7 +59,7 @@ FLOORS: dict[int, set[str]] = {
         "utils",
     },
     # The engine.
-    5: {"extend", "parallel"},
+    5: {"extend", "making", "parallel"},
     # Batteries.
     6: {
         "_shared",

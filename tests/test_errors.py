@@ -180,7 +180,7 @@ def test_a_spec_error_names_the_place_the_expected_spec_and_the_value():
 
 NO_ENVIRONMENT = (
     "env_constructors[0] returned {}, not an environment. A constructor must return a "
-    "PyEnvironment."
+    "PyEnvironment, or an environment of a library that envkit knows."
 )
 
 

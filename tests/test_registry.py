@@ -400,7 +400,8 @@ def test_passing_an_environment_instead_of_its_constructor_is_explained():
 def test_constructors_must_return_an_environment(name, what):
     expected = (
         f"constructor('{HERE}:{name}') returned {what}, not an environment. A "
-        "constructor must return a PyEnvironment."
+        "constructor must return a PyEnvironment, "
+        "or an environment of a library that envkit knows."
     )
     assert (ConstructorError, expected) == told(make, f"{HERE}:{name}")
     assert (ConstructorError, expected) == told(make, globals()[name])
@@ -819,7 +820,8 @@ def test_a_broken_entry_point_names_its_package(value, source, why, cause, shelf
             "pass",
             ConstructorError,
             "constructor('maze:Small-v1') returned None, not an environment. A "
-            "constructor must return a PyEnvironment.",
+            "constructor must return a PyEnvironment, "
+            "or an environment of a library that envkit knows.",
         ),
     ],
     ids=["raises", "returns None"],

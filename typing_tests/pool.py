@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from typing_extensions import assert_type
 
@@ -16,6 +17,12 @@ from envkit.types import EnvConstructor
 def make_env() -> CountingEnv:
     """Makes an environment, in a worker."""
     return CountingEnv(steps_per_episode=3)
+
+
+class Marked(CountingEnv):
+    """An environment of one's own, with an attribute."""
+
+    marks = 3
 
 
 def main() -> None:
@@ -48,10 +55,20 @@ def main() -> None:
         env.autoreset = "disabled"
         assert_type(env.autoreset, AutoReset)
 
-    # What `make` returns depends on a string: an annotation says what is expected.
+    # A name may be that of a library that makes its own batches, such as EnvPool; an
+    # annotation says what is expected.
+    named = envkit.make("CartPole", num_envs=2, backend="inline", seed=7)
+    assert_type(named, ParallelPyEnvironment | Any)
+    named.close()
+    with envkit.make(make_env, num_envs=2, backend="inline") as pool:
+        assert_type(pool, ParallelPyEnvironment)
+        assert_type(pool.statistics(), PoolStatistics)
     batch: envkit.PyEnvironment = envkit.make("CartPole", num_envs=2, backend="inline")
     assert_type(batch.reset(), TimeStep)
     batch.close()
+    assert_type(envkit.make(make_env), CountingEnv)
+    assert_type(envkit.make(Marked, steps_per_episode=2).marks, int)
+    assert_type(envkit.make("CartPole"), envkit.PyEnvironment)
 
 
 def mistakes() -> None:
@@ -59,6 +76,7 @@ def mistakes() -> None:
     # The dish instead of the recipe.
     ParallelPyEnvironment([CountingEnv()])  # type: ignore[list-item]
     ParallelPyEnvironment([CountingEnv], workers=2)  # type: ignore[call-arg]
+    envkit.make("CartPole", num_envs="2")  # type: ignore[call-overload]
     RestartPolicy(max_restarts="3")  # type: ignore[arg-type]
 
 

@@ -6,13 +6,14 @@ metadata of everything installed takes a while.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from envkit._internal.entry_points import loaded, own
 from envkit._internal.text import listed
 from envkit.errors import ConstructorError, EnvkitError
 
-__all__ = ["BACKENDS", "NAMES", "SCHEMES", "Plugin", "Plugins"]
+__all__ = ["BACKENDS", "NAMES", "OBJECTS", "SCHEMES", "Plugin", "Plugins"]
 
 _DISTRIBUTION = "envkit-rl"
 
@@ -101,6 +102,18 @@ class Plugins:
             )
         return next(iter(offers.values()), None)
 
+    def first(self, names: Iterable[str], *, others: bool = True) -> Plugin | None:
+        """Returns the entry point of the first name that has one.
+
+        Args:
+            names: The names; any that envkit itself offers comes before the others.
+            others: Whether to search other packages too.
+        """
+        names, known = list(names), own(self.group)
+        if others and not any(name in known for name in names):
+            known = {plugin.name: plugin.value for plugin in self._foreign()}
+        return next((self.find(name) for name in names if name in known), None)
+
     def _foreign(self) -> list[Plugin]:
         """Returns other packages' entry points; packages can arrive at any time."""
         import importlib.metadata
@@ -122,3 +135,5 @@ SCHEMES = Plugins("envkit.schemes", "scheme", ConstructorError)
 # The text after the colon of a scheme.
 NAMES = Plugins("envkit.names", "scheme", ConstructorError)
 BACKENDS = Plugins("envkit.backends", "backend")
+# The full names of other libraries' base classes.
+OBJECTS = Plugins("envkit.objects", "wrapper for objects of", ConstructorError)

@@ -18,11 +18,14 @@ __all__ = [
     "facts_table",
     "first_line",
     "foreign",
+    "how_to_adapt",
     "lines",
     "listed",
     "named_rows",
+    "nearest",
     "paragraphs",
     "sentences",
+    "suggestion",
     "version_of",
     "without_version",
 ]
@@ -102,6 +105,33 @@ def facts_table(*rows: tuple[str, str]) -> str:
     )
 
 
+def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Returns the names closest to a wrong one.
+
+    Example:
+        >>> nearest("num_env", ["num_envs", "num_workers"], most=1)
+        ['num_envs']
+    """
+    import difflib
+
+    spellings: dict[str, list[str]] = {}
+    for other in known:
+        spellings.setdefault(other.lower(), []).append(other)
+    near = difflib.get_close_matches(name.lower(), list(spellings), n=most, cutoff=0.6)
+    return [other for lowered in near for other in spellings[lowered]]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns a sentence that suggests the names closest to a wrong one, or "".
+
+    Example:
+        >>> suggestion("Cartpole", ["CartPole", "Catch"])
+        " Did you mean 'CartPole'?"
+    """
+    near = nearest(name, known)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
 def foreign(value: object) -> str:
     """Names a value of another library's class that shares its name with envkit's.
 
@@ -125,6 +155,26 @@ def foreign(value: object) -> str:
     if kinds[0] is type(value):
         return a_or_an(known_as)
     return f"{a_or_an(type(value).__name__)} derived from {known_as}"
+
+
+def how_to_adapt(thing: object) -> str:
+    """Returns a sentence for an object that only resembles an environment, or "".
+
+    Example:
+        >>> class Game:
+        ...     def reset(self): ...
+        ...     def step(self, action): ...
+        >>> how_to_adapt(Game())[:40], how_to_adapt(3)
+        ('Its reset() and step() are not enough: d', '')
+    """
+    if isinstance(thing, type) or not all(
+        callable(getattr(thing, name, None)) for name in ("reset", "step")
+    ):
+        return ""
+    return (
+        "Its reset() and step() are not enough: derive its class from PyEnvironment "
+        "or gymnasium.Env, or write an Adapter (docs/supporting_a_new_library.md)."
+    )
 
 
 def bound_text(bound: Array) -> str:

@@ -15,7 +15,7 @@ from envkit.extend import Scheme
 if TYPE_CHECKING:
     from envkit.py_environment import PyEnvironment
 
-__all__ = ["SCHEME", "load", "names", "preload", "with_text_missions"]
+__all__ = ["SCHEME", "from_object", "load", "names", "preload", "with_text_missions"]
 
 SCHEME = Scheme(
     "envkit.adapters.minigrid:load",
@@ -86,6 +86,18 @@ def load(
     )
 
 
+def from_object(env: Any, **arguments: Any) -> PyEnvironment:
+    """Wraps an environment of MiniGrid, with the mission as text.
+
+    Args:
+        env: The environment, with or without Gymnasium wrappers.
+        **arguments: Arguments of `GymnasiumWrapper`.
+    """
+    from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
+
+    return GymnasiumWrapper(with_text_missions(env), **arguments)
+
+
 def names() -> list[str]:
     """Lists the ids of all environments of MiniGrid and BabyAI.
 
@@ -146,7 +158,7 @@ def _registered() -> list[str]:
 
 def _full_id(name: str, registered: Iterable[str]) -> str:
     """Returns the full id for a name that may lack its prefix or version."""
-    from envkit.registry import suggestion
+    from envkit.extend import suggestion
 
     registered = list(registered)
     if name in registered:

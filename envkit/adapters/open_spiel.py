@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from envkit.adapters.adapter import Adapter
 from envkit.extend import Scheme, suggestion
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from envkit.py_environment import PyEnvironment
     from envkit.types import NestedArray, NestedSpec
 
-__all__ = ["SCHEME", "OpenSpielGame", "load", "names"]
+__all__ = ["SCHEME", "OpenSpielGame", "from_object", "load", "names"]
 
 SCHEME = Scheme(
     "envkit.adapters.open_spiel:load",
@@ -102,6 +102,20 @@ def names() -> list[str]:
         and kind.dynamics != dynamics.MEAN_FIELD
         and kind.chance_mode != chance.SAMPLED_STOCHASTIC
         and (kind.provides_information_state_tensor or kind.provides_observation_tensor)
+    )
+
+
+def from_object(game: Any) -> NoReturn:
+    """Refuses an object of OpenSpiel: envkit loads games by name.
+
+    Args:
+        game: A `pyspiel.Game`, or OpenSpiel's own `rl_environment.Environment`.
+    """
+    name = str(getattr(game, "game", game))
+    raise TypeError(
+        f"envkit loads OpenSpiel's games itself, by name: "
+        f'envkit.make("open_spiel:{name}") instead of a {type(game).__name__} object. '
+        "player=None plays all players in turn, as rl_environment does."
     )
 
 

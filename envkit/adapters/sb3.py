@@ -30,7 +30,7 @@ from envkit.adapters.values import map_specs
 from envkit.base_wrapper import rows_in_wrapper
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError
-from envkit.extend import describe
+from envkit.extend import as_environment, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.time_step import AutoReset, StepType, TimeStep
@@ -59,6 +59,7 @@ def to_sb3(env: Any, *, infos: str = "all", render_mode: str | None = None) -> P
         ValueError: The batch cannot reset single rows, or an action consists of several
             arrays.
     """
+    env = as_environment(env)
     if isinstance(env, type) or not isinstance(env, PyEnvironment):
         what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
         raise TypeError(

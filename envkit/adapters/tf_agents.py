@@ -28,7 +28,14 @@ from envkit.adapters.foreign import (
 )
 from envkit.adapters.values import Leaf, Repacker, array_leaf, few_numbers
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
-from envkit.extend import Result, a_or_an, describe, install_command, listed
+from envkit.extend import (
+    Result,
+    a_or_an,
+    as_environment,
+    describe,
+    install_command,
+    listed,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
@@ -77,6 +84,7 @@ def to_tf_agents(env: Any) -> Any:
     if _is_of_tf_agents(env):
         return env
     takes_tensors = _takes_tensors(env)
+    env = env if takes_tensors else as_environment(env)
     if not takes_tensors and not isinstance(env, PyEnvironment):
         raise TypeError(
             f"to_tf_agents() was given {_shown(env)}; it takes an environment: a "

@@ -15,7 +15,7 @@ from envkit.adapters.foreign import LateBase, forwarded, require
 from envkit.adapters.losses import MOST_KEPT
 from envkit.adapters.values import Leaf, Repacker, bounded_leaf, integer_leaf
 from envkit.errors import CallOrderError, ClosedError, SpecError
-from envkit.extend import counted, describe
+from envkit.extend import as_environment, counted
 from envkit.losses import Loss
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
@@ -77,6 +77,7 @@ class PyToDMWrapper(LateBase):
             NotImplementedError: It is a batch and no row was named, or its rows cannot
                 be stepped one by one.
         """
+        env = as_environment(env, "PyToDMWrapper was given")
         _check_environment(env, row)
         self._environment = env
         self._row = row if row is None else _checked_row(env, row)
@@ -315,11 +316,6 @@ class _Row:
 
 
 def _check_environment(env: Any, row: int | None) -> None:
-    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"PyToDMWrapper was given {what}, which is not an environment of envkit."
-        )
     name = type(env).__name__
     if row is not None and not env.batched:
         raise ValueError(f"{name} is a single environment, so it has no row {row}.")

@@ -31,7 +31,7 @@ from envkit.adapters.gym.suite import reset_takes_seed
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.ple.suite import as_ple, require_ple
 from envkit.adapters.pysc2.suite import prepare, started
-from envkit.extend import describe
+from envkit.extend import as_environment, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import BoundedArraySpec, is_discrete
 from envkit.types import NestedSpec
@@ -990,6 +990,7 @@ class _EnvkitEnv(Env):
     """The result of `to_urnai`; `env_instance` is the envkit environment."""
 
     def __init__(self, env: Any) -> None:
+        env = as_environment(env)
         is_env = isinstance(env, PyEnvironment)
         name = type(env).__name__ if is_env else getattr(env, "__name__", "env")
         super().__init__(name)
@@ -1013,7 +1014,7 @@ class _EnvkitEnv(Env):
                     f"{self.id} was closed. To start again, give to_urnai() a function "
                     "that makes an environment."
                 )
-            self._use(self._make_env())
+            self._use(as_environment(self._make_env()))
 
     def step(self, action: Any) -> tuple[Any, Any, bool]:
         """Applies an action; returns observation, reward and whether it ended."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from envkit import registry
 from envkit._internal import plugins
 from envkit._internal.entry_points import loaded
-from envkit._internal.text import listed
+from envkit._internal.objects import is_environment, is_of_library, shown_recipe
+from envkit._internal.text import a_or_an, listed
 from envkit.errors import EnvkitError
 from envkit.specs.special import Strings
 from envkit.specs.validation import describe
@@ -59,7 +60,7 @@ def as_constructors(
         pool: The class of the pool, for messages.
         elsewhere: Whether names refer to environments that servers know.
     """
-    if isinstance(given, str) or callable(given) or hasattr(given, "time_step_spec"):
+    if isinstance(given, str) or callable(given) or _is_made(given):
         kind = describe(given)
         if isinstance(given, type):
             kind = f"the class {given.__name__}"
@@ -94,15 +95,17 @@ def _as_constructor(
         return registry.constructor_elsewhere(entry)
     if isinstance(entry, str):
         return registry.constructor(entry)
-    if hasattr(entry, "time_step_spec") and not isinstance(entry, type):
-        kind = type(entry).__name__
+    if _is_made(entry):
+        kind, target = shown_recipe(entry)
+        recipe = f"  {pool}([functools.partial({kind}, ...)])    "
+        by_name = f'  {pool}(["{target}"])'.ljust(len(recipe))
         raise TypeError(
-            f"env_constructors[{index}] is a {kind} object; {pool} needs something to "
-            "call that makes one.\n\n"
+            f"env_constructors[{index}] is {a_or_an(kind)} object; {pool} needs "
+            "something to call that makes one.\n\n"
             "Each environment is built inside its own worker, so pass the recipe:\n\n"
             f"  {pool}([{kind}(...)])                       # the finished dish\n"
-            f"  {pool}([functools.partial({kind}, ...)])    # the recipe\n"
-            f'  {pool}(["my_game.envs:make"])               # the recipe, by name'
+            f"{recipe}# the recipe\n"
+            f"{by_name}# the recipe, by name"
         )
     if not callable(entry):
         raise TypeError(
@@ -110,6 +113,11 @@ def _as_constructor(
             f"{pool} needs something to call that makes an environment, or a name."
         )
     return entry  # type: ignore[no-any-return]  # callable() says so
+
+
+def _is_made(thing: Any) -> bool:
+    """Returns True for an environment, of envkit or of another library."""
+    return is_environment(thing) or (not callable(thing) and is_of_library(thing))
 
 
 def placed(backend: Any, options: PoolOptions, envs: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from envkit._shared.arguments import checked_seconds
 from envkit.errors import ClosedError
-from envkit.extend import Internals, describe, locked
+from envkit.extend import Internals, as_environment, describe, locked
 from envkit.provenance import recipe_of, record_seed, wrapper_recipe
 from envkit.py_environment import PyEnvironment
 from envkit.realtime.actions import GivenActions, LateActions
@@ -171,6 +171,7 @@ class RealTimeEnvironment(PyEnvironment):
             "reset_timeout": reset_timeout,
             "worker_options": worker_options,
         }
+        make_env = as_environment(make_env)
         _check_choices(make_env, options)
         self._is_closed = False
         self._seeded = False

@@ -245,7 +245,7 @@ observation 37.5), reward 0.5/s, 1 episodes
         self._every = checked_seconds("every", every, above_zero=True)
         self._log = log
         self._now = now
-        self._has_lag = callable(getattr(env, "lag", None))
+        self._has_lag = callable(getattr(self._env, "lag", None))
         # Whether the next time step follows an action rather than a reset.
         self._has_acted = False
         # Per row: whether its episode had ended before.

@@ -14,7 +14,7 @@ from envkit import nest
 from envkit._shared.actions_and_rewards import agent_rewards
 from envkit.async_environment import AsyncEnvironment
 from envkit.errors import CallOrderError, SpecError
-from envkit.extend import describe
+from envkit.extend import as_environment, describe
 from envkit.realtime.actions import no_op_of
 from envkit.realtime.background import InBackground, Moved, OwnPace
 from envkit.realtime.loop import Schedule
@@ -137,7 +137,7 @@ class UniverseView:
             now: The clock: seconds since 1970.
             sleep: A function that waits for a number of seconds.
         """
-        self._env = env
+        self._env = env = as_environment(env)
         self._waits = bool(wait)
         self._rows = _rows_of(env, self._waits)
         self._action = nest.Structure(env.action_spec())

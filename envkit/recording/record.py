@@ -153,11 +153,11 @@ class Record(PyEnvironmentBaseWrapper):
         self._layout = Layout(
             self.time_step_spec(),
             self.action_spec(),
-            info_spec_of(env) if info else {},
+            info_spec_of(self._env) if info else {},
         )
         self._pack = packer(pickle)
-        self._infos = _Infos(env, self._layout, self._pack) if info else None
-        self._renderer = Renderer(env) if pictures else None
+        self._infos = _Infos(self._env, self._layout, self._pack) if info else None
+        self._renderer = Renderer(self._env) if pictures else None
         self._waits = when_full == "wait"
         self._between = _ACTIONS if actions_between else _NOTHING
         rows = 1 if self.batch_size is None else self.batch_size

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envkit import registry
-from envkit.extend import describe
+from envkit.extend import a_or_an, as_environment, describe
 from envkit.testing.contract import (
     arrays,
     episodes,
@@ -162,11 +162,15 @@ def check_environment(
 def _as_constructor(make_env: Any) -> Callable[[], Any]:
     if isinstance(make_env, str):
         return registry.constructor(make_env)
-    if hasattr(make_env, "time_step_spec") and not isinstance(make_env, type):
-        kind = type(make_env).__name__
+    env = as_environment(make_env)
+    if hasattr(env, "time_step_spec") and not isinstance(env, type):
+        inner = (
+            make_env if env is make_env else getattr(make_env, "unwrapped", make_env)
+        )
+        kind = type(inner).__name__
         raise TypeError(
-            f"make_env is a {kind} object; check_environment needs something to call "
-            "that makes one.\n\n"
+            f"make_env is {a_or_an(kind)} object; check_environment needs something to "
+            "call that makes one.\n\n"
             "Several environments are made, to compare them with each other:\n\n"
             f"  check_environment({kind}(...))             # the finished dish\n"
             f"  check_environment({kind})                  # the recipe\n"

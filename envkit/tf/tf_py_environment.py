@@ -25,7 +25,7 @@ import tensorflow as tf
 from envkit._shared.closing import closes_at_once
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError, ClosedError, SpecError
-from envkit.extend import describe, foreign, rely_on_size
+from envkit.extend import as_environment, describe, foreign, rely_on_size
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.specs.arrays import BoundedArraySpec
@@ -411,6 +411,8 @@ def _batch_of(environment: Any) -> tuple[PyEnvironment, bool]:
     if isinstance(environment, str):
         environment = constructor(environment)
     env = environment() if callable(environment) and not is_ready else environment
+    if not isinstance(env, TFEnvironment):
+        env = as_environment(env)
     if not isinstance(env, PyEnvironment):
         raise TypeError(_no_environment(environment, env))
     if env.batched:

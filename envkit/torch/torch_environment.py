@@ -12,7 +12,7 @@ import torch
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError
-from envkit.extend import describe, foreign
+from envkit.extend import as_environment, describe, foreign
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.time_step import AutoReset, TimeStep
@@ -309,7 +309,7 @@ def _batch_of(given: Any) -> tuple[Any, bool, bool]:
     """Returns a batch, whether it was made here, and whether it is a batch of one."""
     is_ready = isinstance(given, AsyncEnvironment | PyEnvironment)
     make = constructor(given) if isinstance(given, str) else given
-    env = make() if callable(make) and not is_ready else make
+    env = as_environment(make() if callable(make) and not is_ready else make)
     if isinstance(env, AsyncEnvironment):
         return env, not is_ready, False
     if not isinstance(env, PyEnvironment):

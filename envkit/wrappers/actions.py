@@ -407,7 +407,7 @@ class TransformAction(ActionWrapper):
                 f"{describe(function)}."
             )
         self._function = function
-        spec = env.action_spec()
+        spec = self._env.action_spec()
         self._given = self._takes(spec if action_spec is None else action_spec)
         subject = "The function of TransformAction returned an action"
         # The environment knows whether bounds matter: it may clip actions.
@@ -442,7 +442,7 @@ class ActionClipWrapper(ActionWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        self._given = self._takes(env.action_spec())
+        self._given = self._takes(self._env.action_spec())
 
     def _translate(self, action: NestedArray) -> NestedArray:
         structure = self._given.structure
@@ -499,7 +499,7 @@ class RescaleAction(ActionWrapper):
         """
         super().__init__(env, handle_auto_reset)
         self._min_action, self._max_action = checked_ends(min_action, max_action)
-        own = GivenActions("An action", env.action_spec(), self._dims).structure
+        own = GivenActions("An action", self._env.action_spec(), self._dims).structure
         self._scales = [
             self._scale_of(spec, path)
             for spec, path in zip(own.leaves, own.paths, strict=True)
@@ -507,7 +507,7 @@ class RescaleAction(ActionWrapper):
         if not any(self._scales):
             raise ValueError(
                 "RescaleAction needs an action with bounded floats to scale, "
-                f"and {self._spec_text(env.action_spec())}."
+                f"and {self._spec_text(self._env.action_spec())}."
             )
         specs = [
             spec if scale is None else scale.spec
@@ -597,7 +597,7 @@ class ActionOffsetWrapper(ActionWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        spec = self._checked_spec(env.action_spec())
+        spec = self._checked_spec(self._env.action_spec())
         self._minimum = spec.minimum
         highest = _width(spec)
         if np.any(highest > np.iinfo(spec.dtype).max):

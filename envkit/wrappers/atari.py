@@ -17,6 +17,7 @@ from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.extend import (
     WrapperInternals,
+    as_environment,
     checked_flag,
     checked_size,
     describe,
@@ -119,7 +120,7 @@ class _Opening(PyEnvironmentBaseWrapper):
         super().__init__(env, handle_auto_reset)
         self._envkit.check_resets_rows(self)
         self._envkit.check_holds_rows(self)
-        self._action = nest.Structure(env.action_spec())
+        self._action = nest.Structure(self._env.action_spec())
 
     @abc.abstractmethod
     def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
@@ -287,7 +288,7 @@ class FireOnReset(_Opening):
         # Copies, here and below: later changes to the caller's array must not show.
         self._given = copy.deepcopy((fire_action, next_action))
         self._presses: list[NestedArray] = []
-        if not _has_no_fire(env, fire_action):
+        if not _has_no_fire(self._env, fire_action):
             fire = self._as_action("fire_action", fire_action, _PRESS)
             self._presses.append(fire)
         if self._presses and next_action is not None:
@@ -527,14 +528,14 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._counts_lives = checked_flag(
             "terminal_on_life_loss", terminal_on_life_loss
         )
-        self._look_up_lives = LivesLookup(env, lives)
+        self._look_up_lives = LivesLookup(self._env, lives)
         self._begins_games = handle_auto_reset or self._counts_lives
         if self._frame_skip > 1 or self._counts_lives:
             self._envkit.check_holds_rows(self)
         if self._begins_games:
             self._envkit.check_resets_rows(self)
-        self._observation_spec = self._screen_spec(env.observation_spec())
-        self._rewards = nest.Structure(env.reward_spec())
+        self._observation_spec = self._screen_spec(self._env.observation_spec())
+        self._rewards = nest.Structure(self._env.reward_spec())
         self._no_rows = np.zeros(self._dims, bool)
         self._lives = np.zeros(self._dims)
         # Rows whose current time step is a LAST: of a life only, and of the game.
@@ -791,6 +792,7 @@ class FrameStack4(FrameStack):
                 channels last.
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
+        env = as_environment(env)
         if hasattr(env, "time_step_spec") and not isinstance(env, type):
             _check_pictures(env)
         super().__init__(
@@ -849,12 +851,12 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         # The base class would begin a game after the loss of a life.
         super().__init__(env, handle_auto_reset=False)
         self._duration = checked_size("duration", duration)
-        if not hasattr(env, "game_over"):
+        if not hasattr(self._env, "game_over"):
             raise ValueError(
-                f"AtariTimeLimit needs an environment with an attribute game_over, "
-                f"which tells the end of a game from that of a life, and "
-                f"{type(env).__name__} has none. Put it around AtariPreprocessing, or "
-                "use TimeLimit."
+                "AtariTimeLimit needs an environment with an attribute game_over, "
+                "which tells the end of a game from that of a life, and "
+                f"{type(self._env).__name__} has none. Put it around "
+                "AtariPreprocessing, or use TimeLimit."
             )
         self._envkit.check_resets_rows(self)
         self._no_rows = np.zeros(self._dims, bool)

@@ -114,10 +114,10 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         """
         super().__init__(env, handle_auto_reset)
         leave_unseen(self)  # it looks at every time step
-        self._name = type(env).__name__
-        self._spec = EnvironmentSpec.of(env)
+        self._name = type(self._env).__name__
+        self._spec = EnvironmentSpec.of(self._env)
         self._actions = ActionCheck(self._spec.action, self._dims, self._name)
-        self._time_steps = TimeStepCheck(env, self._dims, self._name)
+        self._time_steps = TimeStepCheck(self._env, self._dims, self._name)
         self._book = EpisodeBook(self._dims)
         self._all = np.ones(self._dims, bool)
         self._none = np.zeros(self._dims, bool)

@@ -64,7 +64,7 @@ class ActionDiscretizeWrapper(ActionWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        inner = GivenActions("An action", env.action_spec(), self._dims)
+        inner = GivenActions("An action", self._env.action_spec(), self._dims)
         self._structure = inner.structure
         spec = _continuous(self, self._structure)
         counts = self._checked_counts(num_actions, spec)
@@ -161,7 +161,7 @@ class DiscretizeAction(ActionWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        inner = GivenActions("An action", env.action_spec(), self._dims)
+        inner = GivenActions("An action", self._env.action_spec(), self._dims)
         self._structure = inner.structure
         spec = _continuous(self, self._structure)
         self._bins = Bins(bins, spec)
@@ -213,7 +213,7 @@ class OneHotActionWrapper(ActionWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        inner = GivenActions("An action", env.action_spec(), self._dims)
+        inner = GivenActions("An action", self._env.action_spec(), self._dims)
         self._structure = inner.structure
         specs = [
             self._one_hot(spec, path) if is_discrete(spec) else spec
@@ -351,7 +351,7 @@ class ExtraDisabledActionsWrapper(ActionWrapper):
         """
         super().__init__(env, handle_auto_reset)
         extra = checked_size("num_extra_actions", num_extra_actions, least=0)
-        spec = self._checked_spec(env.action_spec())
+        spec = self._checked_spec(self._env.action_spec())
         low, high = int(spec.minimum.flat[0]), int(spec.maximum.flat[0])
         if high + extra > np.iinfo(spec.dtype).max:
             raise ValueError(

@@ -59,7 +59,7 @@ class FlattenActionWrapper(ActionWrapper):
         super().__init__(env, handle_auto_reset)
         # Parts are checked one by one: their paths say more than an index does.
         subject = f"{type(self).__name__}.step() was given an action"
-        self._parts = GivenActions(subject, env.action_spec(), self._dims)
+        self._parts = GivenActions(subject, self._env.action_spec(), self._dims)
         self._flat_dtype = self._checked_dtype(flat_dtype)
         self._given = self._takes(self._flat_spec(self._flat_dtype))
         self._slices = _slices(self._parts.structure.leaves)

@@ -93,7 +93,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        self._observation = nest.Structure(env.observation_spec())
+        self._observation = nest.Structure(self._env.observation_spec())
         self._goal: NestedArray = None
         # Only for a batch: the structure of its goals, known from the first one.
         self._goals: nest.Structure | None = None

@@ -318,7 +318,7 @@ class Remembering(PyEnvironmentBaseWrapper):
         """
         super().__init__(env, handle_auto_reset)
         self._repeats_first = repeats_first
-        self._structure = nest.Structure(env.observation_spec())
+        self._structure = nest.Structure(self._env.observation_spec())
         self._leaf_specs: tuple[ArraySpec, ...] = self._structure.leaves
         self._expected = [
             ((*self._dims, *spec.shape), spec.dtype) for spec in self._leaf_specs
@@ -602,7 +602,9 @@ class HistoryWrapper(Remembering):
         self._observation_spec = self._structure.unflatten(
             [stacked_spec(spec, length, 0) for spec in self._padded_specs]
         )
-        self._actions = nest.Structure(env.action_spec() if include_actions else ())
+        self._actions = nest.Structure(
+            self._env.action_spec() if include_actions else ()
+        )
         specs = self._actions.leaves
         self._past_actions = history_of(self, "actions", specs, length, self._dims)
         self._no_action = [

@@ -341,7 +341,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
         self._fix_length = checked_size("fix_length", fix_length)
         self._envkit.check_holds_rows(self)
         self._envkit.check_resets_rows(self)
-        self._structure = nest.Structure(env.time_step_spec())
+        self._structure = nest.Structure(self._env.time_step_spec())
         self._steps = np.zeros(self._dims, np.int64)
         # Rows at a LAST. `_end` has copies of their time steps, because those that were
         # returned belong to the caller.
@@ -585,8 +585,8 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         super().__init__(env)
         self._episodes = checked_size("episodes", episodes)
         self._envkit.check_holds_rows(self)
-        self._may_lose = may_lose(env)
-        self._structure = nest.Structure(env.time_step_spec())
+        self._may_lose = may_lose(self._env)
+        self._structure = nest.Structure(self._env.time_step_spec())
         # Per row: how many episodes have ended, and whether the row was already
         # finished before the last step.
         self._ended: Any = np.zeros(self._dims, np.int64)

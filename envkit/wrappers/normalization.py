@@ -402,7 +402,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
             )
         self._epsilon, self._clip = float(epsilon), clip
         self._frozen = checked_flag("frozen", frozen)
-        self._given: NestedSpec = getattr(env, f"{self._part}_spec")()
+        self._given: NestedSpec = getattr(self._env, f"{self._part}_spec")()
         self._structure = nest.Structure(self._given)
         if integers is None:
             integers = all(spec.dtype.kind != "f" for spec in self._structure.leaves)
@@ -426,7 +426,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
         self._spec = self._structure.unflatten(list(self._specs()))
         # Rows whose current time step is a LAST, if repetitions may follow.
         self._pads = self.repeats_last
-        self._may_lose = may_lose(env)
+        self._may_lose = may_lose(self._env)
         self._over = np.zeros(self._dims, bool)
 
     @property
@@ -737,11 +737,11 @@ class NormalizeReward(Normalizer):
             integers=True,
             handle_auto_reset=handle_auto_reset,
         )
-        discount = env.discount_spec()
+        discount = self._env.discount_spec()
         if nest.is_nested(discount) or discount.shape != ():
             raise ValueError(
-                f"NormalizeReward cannot wrap {type(env).__name__}: its discount is "
-                f"{discount!r}, but a return needs one discount for each row."
+                f"NormalizeReward cannot wrap {type(self._env).__name__}: its discount "
+                f"is {discount!r}, but a return needs one discount for each row."
             )
         self._gamma = float(gamma)
         # The returns so far, discounted to the next step.

@@ -59,7 +59,7 @@ class ObservationFilterWrapper(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        spec = env.observation_spec()
+        spec = self._env.observation_spec()
         if nest.is_nested(spec) or len(spec.shape) != 1:
             raise ValueError(
                 "ObservationFilterWrapper filters observations that are a single "
@@ -117,7 +117,7 @@ class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        spec = env.observation_spec()
+        spec = self._env.observation_spec()
         self._allowlist: list[Any] | None = None
         if observations_allowlist is not None:
             self._allowlist = _checked_keys(
@@ -186,7 +186,7 @@ class FlattenObservation(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        self._structure = nest.Structure(env.observation_spec())
+        self._structure = nest.Structure(self._env.observation_spec())
         specs = self._structure.leaves
         numbers = self._structure.unflatten(list(range(len(specs))))
         # Keeps the spec's order; flattening a nest sorts by key.
@@ -327,7 +327,7 @@ class SelectObservation(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        spec = env.observation_spec()
+        spec = self._env.observation_spec()
         self._one = isinstance(names, str)
         self._names = _checked_keys(
             self, "names", [names] if self._one else names, spec
@@ -380,7 +380,7 @@ class RenameObservation(PyEnvironmentBaseWrapper):
                 "names must be a dictionary such as {'old': 'new'}, got "
                 f"{describe(names)}."
             )
-        spec = env.observation_spec()
+        spec = self._env.observation_spec()
         _checked_keys(self, "names", [*names], spec)
         self._renamed = dict(names)
         self._pairs = [(old, names.get(old, old)) for old in spec]

@@ -227,7 +227,7 @@ class TransformObservation(PyEnvironmentBaseWrapper):
                 f"{describe(function)}."
             )
         self._function = function
-        given = env.observation_spec()
+        given = self._env.observation_spec()
         self._given = nest.Structure(given)
         self._keeps_spec = observation_spec is None
         self._structure = nest.Structure(
@@ -385,11 +385,11 @@ class DiscretizeObservation(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        spec = env.observation_spec()
+        spec = self._env.observation_spec()
         if not (isinstance(spec, BoundedArraySpec) and has_finite_bounds(spec)):
             raise ValueError(
                 "DiscretizeObservation cuts the range between two bounds into "
-                f"intervals, and the observation of {type(env).__name__} is "
+                f"intervals, and the observation of {type(self._env).__name__} is "
                 f"{spec!r:.200}: it must be one array of numbers with finite bounds. "
                 "SelectObservation shows one part of a dictionary."
             )

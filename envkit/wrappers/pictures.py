@@ -497,7 +497,7 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
         self._render_only = checked_flag("render_only", render_only)
         self._render_key = checked_key("render_key", render_key)
         self._obs_key = checked_key("obs_key", obs_key)
-        given = env.observation_spec()
+        given = self._env.observation_spec()
         self._is_dict = isinstance(given, Mapping)
         if not self._render_only:
             self._check_keys(given)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from envkit.base_wrapper import PyEnvironmentBaseWrapper
-from envkit.extend import DirectRow, WrapperInternals, WrapperState
+from envkit.extend import DirectRow, WrapperInternals, WrapperState, as_environment
 from envkit.provenance import record_seed
 from envkit.registry import constructor
 from envkit.seeding import checked_seeds
@@ -137,7 +137,7 @@ class PrivateRandomness(PyEnvironmentBaseWrapper):
         is_made = not isinstance(env, type) and hasattr(env, "time_step_spec")
         if not is_made and (isinstance(env, str) or callable(env)):
             env = self._generators.call(constructor(env))
-        super().__init__(_single(env))
+        super().__init__(_single(as_environment(env)))
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the generators, and the environment if it can be seeded.

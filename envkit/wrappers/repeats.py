@@ -137,7 +137,7 @@ class MaxAndSkipObservation(ActionRepeat):
         """
         checked_size("skip", skip, least=2, hint=", or nothing is skipped")
         super().__init__(env, skip, handle_auto_reset)
-        for path, spec in nest.flatten_with_paths(env.observation_spec()):
+        for path, spec in nest.flatten_with_paths(self._env.observation_spec()):
             if spec.dtype.kind not in "biuf":
                 raise ValueError(
                     "MaxAndSkipObservation compares numbers, and the observation"
@@ -213,7 +213,9 @@ class StickyAction(PyEnvironmentBaseWrapper):
         self._probability = float(repeat_action_probability)
         self._durations = _as_range(repeat_action_duration)
         self._given = GivenActions(
-            "StickyAction.step() was given an action", env.action_spec(), self._dims
+            "StickyAction.step() was given an action",
+            self._env.action_spec(),
+            self._dims,
         )
         # The previous action; its remaining repetitions; and the rows whose next step
         # uses an action, and has a previous one.
@@ -373,7 +375,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
         """
         self._delay = checked_size("delay", delay, least=0)
         super().__init__(env, handle_auto_reset)
-        spec = env.action_spec()
+        spec = self._env.action_spec()
         self._given = GivenActions(
             "DelayAction.step() was given an action", spec, self._dims
         )

@@ -67,7 +67,7 @@ class ClipReward(PyEnvironmentBaseWrapper):
                 "ClipReward needs min_reward, max_reward or both: without a limit "
                 "there is nothing to clip."
             )
-        self._structure = nest.Structure(env.reward_spec())
+        self._structure = nest.Structure(self._env.reward_spec())
         specs = zip(self._structure.paths, self._structure.leaves, strict=True)
         self._ranges = [_range(min_reward, max_reward, *place) for place in specs]
         self._excludes_zero = any(
@@ -189,7 +189,7 @@ class TransformReward(PyEnvironmentBaseWrapper):
                 f"{describe(function)}."
             )
         self._function = function
-        given = env.reward_spec()
+        given = self._env.reward_spec()
         self._given = nest.Structure(given)
         self._spec = (
             self._given.map(ArraySpec.from_spec, given)

@@ -57,8 +57,8 @@ class RunStats(PyEnvironmentBaseWrapper):
             handle_auto_reset: As in `PyEnvironmentBaseWrapper`.
         """
         super().__init__(env, handle_auto_reset)
-        self._may_lose = may_lose(env)
-        self._has_fillers = hasattr(env, "valid")
+        self._may_lose = may_lose(self._env)
+        self._has_fillers = hasattr(self._env, "valid")
         self._continues = self.continues_after_last
         self._episodes = np.zeros(self._dims, np.int64)
         self._resets = np.zeros(self._dims, np.int64)
@@ -227,10 +227,10 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             )
         self.stats_key = stats_key
         self._clock = clock
-        self._may_lose = may_lose(env)
-        self._has_fillers = hasattr(env, "valid")
+        self._may_lose = may_lose(self._env)
+        self._has_fillers = hasattr(self._env, "valid")
         self._continues = self.continues_after_last
-        spec = env.reward_spec()
+        spec = self._env.reward_spec()
         self._reward = nest.Structure(spec)
         self._is_scalar = not nest.is_nested(spec) and spec.shape == ()
         self._returns = [

@@ -87,7 +87,7 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         self._flatten = checked_flag("flatten", flatten)
         self._normalize_time = checked_flag("normalize_time", normalize_time)
         self._dict_time_key = checked_key("dict_time_key", dict_time_key)
-        self._max_steps = _limit(env, max_steps)
+        self._max_steps = _limit(self._env, max_steps)
         if self._normalize_time and self._max_steps is None:
             raise ValueError(
                 "TimeAwareObservation needs the length of episodes to normalize the "
@@ -96,7 +96,7 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
             )
         self._most = min(self._max_steps or _LARGEST, _LARGEST)
         self._steps = np.zeros(self._dims, np.int64)
-        spec, time = env.observation_spec(), self._time_spec()
+        spec, time = self._env.observation_spec(), self._time_spec()
         self._structure = nest.Structure(spec)
         self._packing: Packing | None = None
         if self._flatten:

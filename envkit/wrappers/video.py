@@ -153,7 +153,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
         self._leads = np.array([view[0] for view in self._views])
         self._films: list[Film | None] = [None] * len(self._views)
         self._running = np.zeros(len(self._views), bool)
-        self._may_lose = may_lose(env)
+        self._may_lose = may_lose(self._env)
         self._episodes = np.full(len(self._views), -1, np.int64)
         self._steps = np.full(len(self._views), -1, np.int64)
 

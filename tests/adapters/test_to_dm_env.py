@@ -547,15 +547,14 @@ def test_a_row_has_neither_seed_nor_state_of_its_own(call, arguments, what, mess
             lambda: CountingEnv,
             None,
             TypeError,
-            "PyToDMWrapper was given the class CountingEnv, which is not an "
-            "environment of envkit.",
+            "PyToDMWrapper was given the class CountingEnv, not an environment. Did "
+            "you mean CountingEnv()?",
         ),
         (
             lambda: "CartPole",
             None,
             TypeError,
-            "PyToDMWrapper was given the string 'CartPole', which is not an "
-            "environment of envkit.",
+            "PyToDMWrapper was given the string 'CartPole', not an environment.",
         ),
     ],
     ids=["batch", "held", "single", "row", "class", "name"],

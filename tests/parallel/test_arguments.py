@@ -75,7 +75,7 @@ REFUSED = {
         "# the finished dish\n"
         "  ParallelPyEnvironment([functools.partial(CountingEnv, ...)])    "
         "# the recipe\n"
-        '  ParallelPyEnvironment(["my_game.envs:make"])               '
+        '  ParallelPyEnvironment(["my_game.envs:make"])                    '
         "# the recipe, by name",
     ),
     "None in the list": (
@@ -97,7 +97,8 @@ REFUSED = {
         [CountingEnv, environments.nothing],
         ConstructorError,
         "env_constructors[1] (tests.parallel.environments.nothing) returned None, not "
-        "an environment. A constructor must return a PyEnvironment.",
+        "an environment. A constructor must return a PyEnvironment, "
+        "or an environment of a library that envkit knows.",
     ),
     "it returns one twice": (
         [CountingEnv, lambda: ONE, lambda: ONE],

@@ -495,7 +495,8 @@ def test_envkits_own_messages_are_kept_unchanged(command):
 
     assert (
         "env_constructors[5] (make) returned None, not an environment. "
-        "A constructor must return a PyEnvironment."
+        "A constructor must return a PyEnvironment, "
+        "or an environment of a library that envkit knows."
     ) == str(error)
     assert (1, (5,)) == (error.worker, error.envs)
 

@@ -737,14 +737,15 @@ def shared():
             nothing,
             ConstructorError,
             "env_constructors[1] (tests.parallel.test_life_and_death.nothing) returned "
-            "None, not an environment. A constructor must return a PyEnvironment.",
+            "None, not an environment. A constructor must return a PyEnvironment, "
+            "or an environment of a library that envkit knows.",
         ),
         (
             a_class,
             ConstructorError,
             "env_constructors[1] (tests.parallel.test_life_and_death.a_class) returned "
             "the class CountingEnv, not an environment. A constructor must return a "
-            "PyEnvironment.",
+            "PyEnvironment, or an environment of a library that envkit knows.",
         ),
         (
             shared,

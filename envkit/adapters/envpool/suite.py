@@ -10,6 +10,7 @@ from envkit.adapters.envpool.wrapper import EnvPoolWrapper
 from envkit.adapters.foreign import require
 from envkit.py_environment import PyEnvironment
 from envkit.time_step import AutoReset
+from envkit.types import Seed
 
 __all__ = ["load", "names"]
 
@@ -31,6 +32,7 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     *,
     autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+    seed: Seed = None,
     **kwargs: Any,
 ) -> PyEnvironment:
     """Makes a batch of an EnvPool environment.
@@ -43,7 +45,8 @@ def load(
         discount: The discount of steps that do not terminate the episode.
         env_wrappers: Wrappers for the batch, innermost first.
         autoreset: When the episode after a `LAST` begins.
-        **kwargs: Arguments of `envpool.make_gymnasium`: `seed`, `num_threads`,
+        seed: The seed of EnvPool's generators; `None` for EnvPool's default.
+        **kwargs: Arguments of `envpool.make_gymnasium`: `num_threads`,
             `max_episode_steps`, and those of the environment.
 
     Example:
@@ -52,6 +55,8 @@ def load(
         [[0, 0], [2, 2], [0, 0]]
         >>> env.close()  # doctest: +SKIP
     """
+    if seed is not None:
+        kwargs["seed"] = seed
     env: PyEnvironment = EnvPoolWrapper(
         environment_name, discount, autoreset=autoreset, num_envs=num_envs, **kwargs
     )

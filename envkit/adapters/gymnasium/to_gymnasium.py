@@ -23,7 +23,7 @@ from envkit.adapters.gymnasium.conversion import from_member, to_member
 from envkit.adapters.gymnasium.rows import own_or_first
 from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.adapters.losses import loss_info
-from envkit.extend import describe, may_lose, set_attribute
+from envkit.extend import as_environment, describe, may_lose, set_attribute
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 
@@ -73,10 +73,11 @@ class PyToGymnasium(LateBase):
         """Wraps an environment; closing the adapter closes the environment.
 
         Args:
-            env: A single envkit environment.
+            env: A single environment, of envkit or of another library.
             render_mode: The mode of `render`. `None` for the environment's own render
                 mode, if it has one.
         """
+        env = as_environment(env, "PyToGymnasium was given")
         _check_single(env)
         self._env = env
         self._name = type(env).__name__
@@ -286,11 +287,6 @@ def _text_of(spec: Any) -> str:
 
 
 def _check_single(env: Any) -> None:
-    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"PyToGymnasium was given {what}, which is not an environment of envkit's."
-        )
     if env.batched:
         raise ValueError(
             f"PyToGymnasium was given {type(env).__name__}, which is a batch: "

@@ -33,7 +33,7 @@ from envkit.adapters.gymnasium.to_gymnasium import (
 from envkit.adapters.losses import loss_info
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
-from envkit.extend import counted, describe, listed, rely_on_size
+from envkit.extend import as_environment, counted, describe, listed, rely_on_size
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.time_step import AutoReset, StepType, TimeStep
@@ -108,6 +108,7 @@ class PyToGymnasiumVector(LateBase):
             render_mode: The mode of `render`. `None` for the render mode of the batch,
                 or of its first environment, if it has one.
         """
+        env = as_environment(env, "PyToGymnasiumVector was given")
         _check_batch(env)
         check_scalars(env, "PyToGymnasiumVector")
         check_infos(infos)
@@ -484,12 +485,6 @@ def _gymnasium_mode(order: AutoReset) -> Any:
 
 
 def _check_batch(env: Any) -> None:
-    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"PyToGymnasiumVector was given {what}, which is not an environment of "
-            "envkit's."
-        )
     if not env.batched:
         raise ValueError(
             f"PyToGymnasiumVector was given {type(env).__name__}, which is a single "

@@ -17,7 +17,7 @@ from envkit.adapters.pettingzoo.layouts import (
     OneLayout,
 )
 from envkit.errors import CallOrderError
-from envkit.extend import describe
+from envkit.extend import as_environment
 from envkit.specs.arrays import ArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
@@ -206,11 +206,6 @@ def _numbered(count: int) -> list[Any]:
 
 
 def _check_single(env: Any, who: str) -> None:
-    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"{who} was given {what}, which is not an environment of envkit's."
-        )
     if getattr(env, "batched", False) is True:
         raise ValueError(
             f"{who} was given {type(env).__name__}, which is a batch; it takes a "
@@ -252,7 +247,7 @@ class AgentTimeSteps:
             agents: Names for the agents; `None` for the environment's
                 `possible_agents`, or else "agent_0", "agent_1" and so on.
         """
-        self._env = env
+        self._env = env = as_environment(env, "AgentTimeSteps was given")
         self._view = AgentView(env, agents, "AgentTimeSteps")
 
     def __getattr__(self, name: str) -> Any:

@@ -22,7 +22,7 @@ from envkit.adapters.gymnasium.to_gymnasium import metadata_of, render_mode_of
 from envkit.adapters.losses import loss_info
 from envkit.adapters.pettingzoo.agents import AgentParts, AgentView
 from envkit.errors import CallOrderError
-from envkit.extend import may_lose
+from envkit.extend import as_environment, may_lose
 from envkit.time_step import TimeStep
 
 __all__ = ["PyToPettingZoo", "to_pettingzoo"]
@@ -102,7 +102,7 @@ class PyToPettingZoo(LateBase):
         action_mask_in: str | None = None,
     ) -> None:
         """Wraps an environment; closing the game closes the environment."""
-        self._env = env
+        self._env = env = as_environment(env, "to_pettingzoo was given")
         self._view = AgentView(env, agents, "to_pettingzoo")
         self._mask_in = _mask_place(env, action_mask_in)
         self.possible_agents = list(self._view.agents)

@@ -29,7 +29,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from envkit import registry
 from envkit._shared.arguments import as_discount
 from envkit._shared.quiet_sdl import prepare_sdl
 from envkit.adapters.adapter import Adapter
@@ -40,7 +39,7 @@ from envkit.adapters.ple import SCHEME, display
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.adapters.values import Converter, array_leaf
 from envkit.errors import SpecError
-from envkit.extend import describe
+from envkit.extend import describe, suggestion
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedArray, NestedSpec
@@ -128,7 +127,7 @@ def _class_of(name: str) -> Callable[..., Any]:
         module = None
     if not hasattr(module, name):
         raise ValueError(
-            f"PLE has no game named {name!r}.{registry.suggestion(name, GAMES)} Its "
+            f"PLE has no game named {name!r}.{suggestion(name, GAMES)} Its "
             f"games are {', '.join(GAMES)}; for your own game, pass its class to "
             "PLEWrapper."
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from envkit._internal.first_look import leave_unseen
+from envkit._internal.objects import as_environment, is_environment
 from envkit._internal.text import counted, first_line
 from envkit.errors import ConstructorError
 from envkit.parallel.constructor_texts import describe_constructor
@@ -60,8 +61,9 @@ class EnvironmentHost:
         if self not in self._neighbours:
             self._neighbours.append(self)
         self.envs: list[Any] = []
-        # Tells if a constructor returns the same environment again.
-        self._known: set[int] = set()
+        # What the constructors returned, by the environment's id: tells if one is
+        # returned again.
+        self._known: dict[int, Any] = {}
         # The spec to which observations are padded, if they are.
         self._spec: EnvironmentSpec | None = None
         self._seeds = list(job.seeds)
@@ -91,7 +93,6 @@ class EnvironmentHost:
         for index in range(len(self.job.constructors)):
             try:
                 env = self._single(index)
-                self._known.add(id(env))
                 self.envs.append(self._seeded(index, env))
             except BaseException as error:
                 self.let_through(error)
@@ -155,8 +156,7 @@ class EnvironmentHost:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
         env = self._single(index)
-        self._known.discard(id(old))
-        self._known.add(id(env))
+        self._known.pop(id(old), None)
         return env
 
     def _seeded(self, index: int, env: Any) -> Any:
@@ -199,7 +199,7 @@ class EnvironmentHost:
     def keep(self, count: int) -> list[BaseException]:
         """Closes all but the first environments; returns the exceptions raised."""
         for env in self.built()[count:]:
-            self._known.discard(id(env))
+            self._known.pop(id(env), None)
         gone = self.envs[count:]
         # Keep the list object, because others hold it too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
@@ -227,19 +227,20 @@ class EnvironmentHost:
     def _single(self, index: int) -> Any:
         """Calls a constructor; raises if a pool cannot use the result."""
         constructor: EnvConstructor = self.job.constructors[index]
-        env = constructor()
+        made = constructor()
         end_fork(self.forked)
-        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-            raise ConstructorError.no_environment(
-                f"env_constructors[{self.job.first_env + index}] "
-                f"({describe_constructor(constructor)})",
-                env,
-            )
-        if any(id(env) in host._known for host in self._neighbours):
+        if any(host._has_made(made) for host in self._neighbours):
             raise ConstructorError(
                 f"env_constructors[{self.job.first_env + index}] returned an "
                 "environment that another constructor has returned already. Each row "
                 "needs an environment of its own: build it inside the constructor."
+            )
+        env = as_environment(made)
+        if not is_environment(env):
+            raise ConstructorError.no_environment(
+                f"env_constructors[{self.job.first_env + index}] "
+                f"({describe_constructor(constructor)})",
+                made,
             )
         leave_unseen(env)  # The worker checks its results.
         order = getattr(getattr(env, "autoreset", None), "value", "next_step")
@@ -251,7 +252,11 @@ class EnvironmentHost:
                 "pool an environment begins the next episode with the step after a "
                 "LAST: make it with NEXT_STEP, and give the order to the pool."
             )
+        self._known[id(env)] = made
         return env
+
+    def _has_made(self, thing: Any) -> bool:
+        return any(made is thing for made in self._known.values())
 
 
 def end_fork(forked: Sequence[int]) -> None:

@@ -47,11 +47,11 @@ _LEAVE_TIME_STEP_SPEC = (
 def constructor(trial: Trial) -> None:
     """Each call makes another environment."""
     try:
-        first = trial.make()
+        first, first_made = trial.make(), trial.made
     except FAULTS as error:
         raise raised(error, "make_env()") from error
     try:
-        second = trial.make()
+        trial.make()
     except FAULTS as error:
         text = str(raised(error, "The second make_env()"))
         if trial.has_company:
@@ -71,9 +71,9 @@ def constructor(trial: Trial) -> None:
     if _missing_calls(first):
         # A forgotten return gives the same None twice, which is not the mistake.
         raise Skipped("make_env() does not return an environment")
-    if first is second:
+    if first_made is trial.made:
         raise broken(
-            f"make_env() returned the same {type(first).__name__} object twice.",
+            f"make_env() returned the same {type(first_made).__name__} object twice.",
             "Make the environment inside the function, so that each call makes one.",
             expected="two environments",
             got="one environment, two times",

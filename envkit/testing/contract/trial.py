@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit.extend import leave_unseen
+from envkit.extend import as_environment, leave_unseen
 from envkit.policies import moderate, names_legal_actions, random_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import FAULTS, Skipped
@@ -77,6 +77,8 @@ class Trial:
         self._action_fn = action_fn
         self._open: list[Any] = []
         self._one_at_a_time = False
+        # What the user's constructor returned last, before envkit wrapped it.
+        self.made: Any = None
         self.steps = steps
         self.seed = seed
         self._look_ahead()
@@ -89,7 +91,8 @@ class Trial:
         """
         if self._one_at_a_time:
             self.close_all()
-        env = self._make_env()
+        self.made = made = self._make_env()
+        env = as_environment(made)
         self._one_at_a_time = getattr(env, "one_per_process", False) is True
         self._open.append(env)
         leave_unseen(env)  # the checks describe faults better

@@ -385,14 +385,13 @@ def begun(env):
         (
             lambda: PyToGymnasium(Catch),
             TypeError,
-            "PyToGymnasium was given the class Catch, which is not an environment of "
-            "envkit's.",
+            "PyToGymnasium was given the class Catch, not an environment. Did you mean "
+            "Catch()?",
         ),
         (
             lambda: PyToGymnasium(7),
             TypeError,
-            "PyToGymnasium was given 7 of type int, which is not an environment of "
-            "envkit's.",
+            "PyToGymnasium was given 7 of type int, not an environment.",
         ),
         *(
             (

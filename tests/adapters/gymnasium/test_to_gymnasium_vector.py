@@ -1063,14 +1063,13 @@ FIRST_RESET = "PyToGymnasiumVector(BatchedPyEnvironment): "
         (
             lambda: PyToGymnasiumVector([Catch()]),
             TypeError,
-            "PyToGymnasiumVector was given a list of 1 element, which is not an "
-            "environment of envkit's.",
+            "PyToGymnasiumVector was given a list of 1 element, not an environment.",
         ),
         (
             lambda: PyToGymnasiumVector(Catch),
             TypeError,
-            "PyToGymnasiumVector was given the class Catch, which is not an "
-            "environment of envkit's.",
+            "PyToGymnasiumVector was given the class Catch, not an environment. Did "
+            "you mean Catch()?",
         ),
         (
             lambda: vector(infos="some"),

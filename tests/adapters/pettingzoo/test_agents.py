@@ -124,13 +124,12 @@ def test_an_unknown_agent_is_an_error(message_of):
         ),
         (
             lambda: CountingEnv,
-            "AgentTimeSteps was given the class CountingEnv, which is not an "
-            "environment of envkit's.",
+            "AgentTimeSteps was given the class CountingEnv, not an environment. Did "
+            "you mean CountingEnv()?",
         ),
         (
             lambda: 7,
-            "AgentTimeSteps was given 7 of type int, which is not an environment of "
-            "envkit's.",
+            "AgentTimeSteps was given 7 of type int, not an environment.",
         ),
     ],
 )
