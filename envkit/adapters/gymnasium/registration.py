@@ -73,7 +73,11 @@ def _generic() -> Any:
 def _own(name: str) -> Any:
     facts = _FACTS.get(name, {})
     make = _MAKE_UNLIMITED if "max_episode_steps" in facts else _MAKE
-    return _spec(name, make, kwargs={"target": name}, **facts)
+    recipe = registry.constructor(name)
+    # Gymnasium's workers know no names that only this program has registered.
+    is_known = str(recipe.build).startswith("envkit.envs.")
+    target = name if is_known else recipe
+    return _spec(name, make, kwargs={"target": target}, **facts)
 
 
 def _pooled(spec: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import pickle
 import subprocess
 import sys
 import warnings
@@ -264,6 +265,15 @@ def test_a_name_that_the_program_registers_is_an_id_too():
         envs.step([0, 0])
         _, _, terminations, _, _ = envs.step([0, 0])
         assert terminations.all()
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_spec_of_a_registered_name_works_in_other_processes(monkeypatch):
+    envkit.register("Counted-v4", CountingEnv)
+    spec = pickle.dumps(gymnasium.spec("envkit/Counted-v4"))
+    monkeypatch.setattr(registry, "_registry", {})
+    env = gymnasium.make(pickle.loads(spec), steps_per_episode=2)
+    assert "envkit/Counted-v4" == env.spec.id
 
 
 @pytest.mark.usefixtures("registered")

@@ -626,7 +626,8 @@ def test_an_environment_without_seeds_is_logged_in_one_line(caplog):
         PyToGymnasiumVector(pool).reset(seed=7)
     assert [
         "reset(seed=...) has not seeded ParallelPyEnvironment: env 0 raised "
-        "NotImplementedError: Discounting cannot be seeded in seed()."
+        "NotImplementedError in seed(): Discounting cannot be seeded: override "
+        "seed(seed), or give _reset() an argument seed."
     ] == caplog.messages
 
 
