@@ -16,11 +16,12 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-browsergym test-openenv test-rllib test-sb3 \
+.PHONY: help demo examples time-examples test test-all test-browsergym test-openenv test-rllib test-sb3 \
   test-verifiers check lint types docs bench measure tf-agents soak clean
 
 help:
-	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
+	@echo "make demo      step environments, kill a worker, and learn to walk to a goal"
+	@echo "make examples  run all examples, and write examples/README.md with their times"
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large; parts"
 	@echo "               of it are test-sb3, test-rllib, test-openenv, test-verifiers and"
@@ -35,13 +36,17 @@ help:
 	@echo "make clean     remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
 
-# TensorFlow tells of oneDNN whatever the log level, unless it is switched off; networks
-# as small as the demo's are no faster with it.
-QUIETLY := TF_ENABLE_ONEDNN_OPTS=0
-
 demo: $(VENV)/.demo
-	@"$(RUN)" examples/demo.py
-	@$(QUIETLY) "$(RUN)" examples/tf_reinforce.py --goal=400 --max_seconds=40 --verbosity=-1
+	@mkdir -p demo_output
+	@cd demo_output && "../$(RUN)" ../examples/demo.py
+	@cd demo_output && "../$(RUN)" ../examples/dqn_tensorflow.py
+
+# In an environment of its own, with PyTorch, TensorFlow and Ray.
+examples:
+	@$(MAKE) --no-print-directory VENV="$(VENV)-examples" time-examples
+
+time-examples: $(VENV)/.examples
+	@"$(RUN)" tools/time_examples.py
 
 # Several files at a time, in the order of tests/conftest.py: TensorFlow cannot compile
 # in a process in which OpenGL without a graphics card has drawn. More than a machine of
@@ -83,7 +88,8 @@ test-all: $(VENV)/.test-all
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
 test-sb3: $(VENV)/.test-sb3
-	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py tests/lost/test_sb3.py
+	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py tests/lost/test_sb3.py \
+	  tests/test_examples.py::test_stable_baselines3_learns
 
 # Nor is the one version of Gymnasium that RLlib asks for.
 test-rllib: $(VENV)/.test-rllib
@@ -137,7 +143,7 @@ soak: $(VENV)/.test
 	@ENVKIT_LOST_EPISODES=$${ENVKIT_LOST_EPISODES:-1000} "$(RUN)" -m pytest tests/lost
 
 clean:
-	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym" \
+	rm -rf "$(VENV)" "$(VENV)-examples" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym" \
 	  "$(VENV)-verifiers"
 	rm -rf "$(VENV)"-bench* docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
@@ -157,8 +163,15 @@ $(VENV)/.python:
 	@touch "$@"
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml
-	@echo "Installing envkit with TensorFlow, Gymnasium and what draws pictures: a minute or more"
-	@"$(RUN)" -m pip install -q -e ".[tf,gymnasium,plot,video]"
+	@echo "Installing envkit with TensorFlow, Gymnasium and Matplotlib: a minute or more"
+	@"$(RUN)" -m pip install -q -e ".[tf,gymnasium,plot]"
+	@touch "$@"
+
+$(VENV)/.examples: $(VENV)/.python pyproject.toml
+	@echo "Installing what the examples need, PyTorch, TensorFlow and Ray among it"
+	@"$(RUN)" -m pip install -q --index-url "$(TORCH_INDEX)" "torch>=2.4" || \
+	  echo "PyTorch comes with CUDA then, which takes longer"
+	@"$(RUN)" -m pip install -q -e ".[gymnasium,numba,play,plot,ray,sb3,tf,torch]"
 	@touch "$@"
 
 # PySC2 asks for pygame, others for pygame-ce, and both are in one folder: where there are

@@ -1,121 +1,111 @@
-"""Learns its way through a text adventure, by reading and typing in a terminal.
+"""An agent types its way out of a text adventure in a terminal.
 
     apt-get install tigervnc-standalone-server xterm
-    pip install -e .
-    python examples/desktop_terminal.py
 
-The adventure is `adventure.py`, and runs in an xterm. An observation is the text that
-the program has said since the last step; an action types a word. The agent keeps a
-table with a value for each word after each text (Q-learning), which begins with zeros;
-since each word costs points, it tries what it has not tried yet.
-
-A terminal does not answer at once: until it has, the agent types nothing.
+The first half of this file is the adventure, which a person may play:
+`python desktop_terminal.py game`. The agent of the second half sees the text that the
+game has reported since the last step, and each of its actions types a word. It learns a
+value for each word after each text, by Q-learning. Values begin with zeros and each
+word costs points, so the agent tries what it has not tried yet.
 """
 
-from __future__ import annotations
-
-import argparse
-import shutil
+import select
 import sys
-import time
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from envkit.desktop import Desktop, Macros, RewardChannel
-from envkit.errors import MissingDependencyError
+from envkit.desktop import Desktop, Macros, Reporter, RewardChannel
 
-GAME = Path(__file__).with_name("adventure.py")
+GAMES = 60
+DISCOUNT, LEARNING_RATE = 0.95, 0.5
+SEED = 0
 WORDS = ["north", "south", "east", "west", "take", "open"]
-GAMMA, LEARNING_RATE = 0.95, 0.5
-# The entry 0 types nothing, and the others a word and Return.
-MENU = Macros([None, *[[*word, "Return"] for word in WORDS]])
+DOORS = {
+    "cellar": {"north": "hall"},
+    "hall": {"south": "cellar", "west": "kitchen", "north": "courtyard"},
+    "kitchen": {"east": "hall", "south": "pantry"},
+    "pantry": {"north": "kitchen"},
+    "courtyard": {"south": "hall", "east": "well", "west": "gate"},
+    "gate": {"east": "courtyard"},
+}
 
 
-class Player:
-    """Reads and types, and adds up what that earns until there is an answer."""
-
-    def __init__(self, env: Desktop) -> None:
-        self.env = env
-
-    def begin(self) -> str:
-        """Begins a game; returns the first text."""
-        text, _, _ = self._read(self.env.reset())
-        return text
-
-    def type(self, word: int) -> tuple[str, float, Any]:
-        """Types a word; returns the answer, the points, and the last time step."""
-        return self._read(self.env.step(1 + word))
-
-    def _read(self, time_step: Any) -> tuple[str, float, Any]:
-        points = float(time_step.reward)
-        while not (time_step.observation["text"] or time_step.is_last()):
-            time_step = self.env.step(0)
-            points += float(time_step.reward)
-        return str(time_step.observation["text"]), points, time_step
-
-
-def play(player: Player, values: Any, rng: np.random.Generator) -> list[str]:
-    """Plays a game, and learns; returns the words."""
-    text, words = player.begin(), []
+def play_game(reporter):
+    """Plays one game; returns False at the end of the input."""
+    reporter.begin()
+    room, key, words = "cellar", "", 0
+    is_over, points = False, 0.0
     while True:
-        best = np.flatnonzero(values[text] == values[text].max())
-        word = int(rng.choice(best))
-        words.append(WORDS[word])
-        answer, points, time_step = player.type(word)
-        # Nothing follows where the discount is 0; where a game was cut off, it might.
-        following = float(time_step.discount) * values[answer].max()
-        error = points + GAMMA * following - values[text][word]
-        values[text][word] += LEARNING_RATE * error
-        if time_step.is_last():
-            return words
-        text = answer
+        text = f"You are in the {room}{key}."
+        print(text, flush=True)
+        is_late = words == 25 and not is_over
+        reporter.report(points, text=text, terminated=is_over, truncated=is_late)
+        if is_over or is_late:
+            break
+        while not select.select([sys.stdin], [], [], 0.01)[0]:
+            if reporter.is_over():  # the agent has given up this game
+                return True
+        word = sys.stdin.readline()
+        if not word:
+            return False
+        word, words = word.strip(), words + 1
+        if word == "take" and room == "pantry":
+            key = " with the key"
+        elif word == "open" and room == "gate" and key:
+            room = "meadow"
+        else:
+            room = DOORS[room].get(word, room)
+        is_over = room in ("well", "meadow")
+        points = {"well": -5.0, "meadow": 10.0}.get(room, -0.1)
+    # A Desktop says when the next game begins; a person gets it at once.
+    while reporter.episode is not None and not reporter.is_over():
+        select.select([], [], [], 0.005)
+    return True
 
 
-def arguments() -> argparse.Namespace:
-    """Returns the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--episodes", type=int, default=60, help="games")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="what the random numbers depend on"
-    )
-    return parser.parse_args()
+if sys.argv[1:] == ["game"]:
+    game = Reporter()  # does nothing if no Desktop has started the game
+    while play_game(game):
+        pass
+    sys.exit()
+
+# From here on: the agent.
 
 
-def main() -> None:
-    """Plays, and prints how many words a way out takes."""
-    options = arguments()
-    if shutil.which("xterm") is None:
-        sys.exit(
-            "This example needs xterm, which is not installed. apt-get install xterm"
-        )
-    try:
-        env = Desktop(
-            ["xterm", "-geometry", "100x40+0+0", "-e", sys.executable, str(GAME)],
-            actions=MENU,
-            reward=RewardChannel(),
-            ready="reported",
-            reset=None,
-            pixels=False,
-            text=200,
-            pause=0.01,
-            patience=60.0,
-        )
-    except MissingDependencyError as error:
-        sys.exit(str(error))
-    rng = np.random.default_rng(options.seed)
-    values: Any = defaultdict(lambda: np.zeros(len(WORDS)))
-    began = time.monotonic()
-    with env:
-        player = Player(env)
-        for game in range(1, options.episodes + 1):
-            words = play(player, values, rng)
-            if game == 1 or game % 10 == 0 or game == options.episodes:
-                passed = time.monotonic() - began
-                print(f"game {game:3}  {passed:5.1f} s  {' '.join(words)}", flush=True)
+def answer(env, time_step):
+    """Types nothing until the game has answered; returns the time step, the points."""
+    points = float(time_step.reward)
+    while not (time_step.observation["text"] or time_step.is_last()):
+        time_step = env.step(0)
+        points += float(time_step.reward)
+    return time_step, points
 
 
-if __name__ == "__main__":
-    main()
+rng, values = np.random.default_rng(SEED), defaultdict(lambda: np.zeros(len(WORDS)))
+with Desktop(
+    ["xterm", "-geometry", "100x40+0+0", "-e", sys.executable, __file__, "game"],
+    # Action 0 types nothing, and the others a word and Return.
+    actions=Macros([None, *[[*word, "Return"] for word in WORDS]]),
+    reward=RewardChannel(),
+    ready="reported",
+    reset=None,
+    pixels=False,
+    text=200,
+    pause=0.01,
+    patience=60.0,
+) as env:
+    for number in range(1, GAMES + 1):
+        time_step, _ = answer(env, env.reset())
+        typed = []
+        while not time_step.is_last():
+            known = values[str(time_step.observation["text"])]
+            word = int(rng.choice(np.flatnonzero(known == known.max())))
+            typed.append(WORDS[word])
+            time_step, points = answer(env, env.step(1 + word))
+            # The discount is 0 after an end, and 1 where a game was cut off.
+            following = values[str(time_step.observation["text"])].max()
+            target = points + DISCOUNT * float(time_step.discount) * following
+            known[word] += LEARNING_RATE * (target - known[word])
+        if number % 20 == 0 or number == 1:
+            print(f"game {number:2}: {len(typed)} words: {' '.join(typed)}", flush=True)

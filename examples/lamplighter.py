@@ -1,21 +1,16 @@
-"""Trains a lamplighter on a compiled batch, in NumPy alone.
+"""A lamplighter learns on a compiled batch of 1,024 squares, in NumPy alone.
 
-    python examples/lamplighter.py
+    pip install "numba>=0.61"
 
 A lamplighter walks around a square with eight lamps while the wind blows them out. The
 rules of the game are three plain functions about one square; numba makes a batch of
 thousands of them. The policy is linear and learns by REINFORCE: the actions of a short
-stretch of play are made likelier by as much as what followed was better than usual.
+stretch of play become likelier by as much as what followed was better than usual.
 """
 
-from __future__ import annotations
-
-import argparse
 import time
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from envkit import BoundedArraySpec
 from envkit.envs.compiled import CompiledEnvironment, Rules, check_rules
@@ -23,18 +18,19 @@ from envkit.envs.compiled import CompiledEnvironment, Rules, check_rules
 LAMPS = 8
 LEFT, RIGHT, LIGHT = 0, 1, 2
 GUSTS = 4 * LAMPS  # One gust in four hits a lamp.
+NUM_ENVS = 1024
+UPDATES, HORIZON = 150, 16  # of the policy, and steps for each
+SEED = 0
 
-Floats = npt.NDArray[np.floating]
 
-
-def reset(state: Any, rng: Any) -> None:
+def reset(state, rng):
     state.place = rng.integers(0, LAMPS)
     for lamp in range(LAMPS):
         state.lit[lamp] = rng.integers(0, 2)
         state.burning += state.lit[lamp]
 
 
-def step(state: Any, action: int, rng: Any) -> tuple[float, bool, bool]:
+def step(state, action, rng):
     # Of eight lamps the number after the last is 8 & 7, which is 0: around the square.
     state.place = (state.place + (action == RIGHT) - (action == LEFT)) & 7
     lights = (action == LIGHT) & (state.lit[state.place] == 0)
@@ -47,7 +43,7 @@ def step(state: Any, action: int, rng: Any) -> tuple[float, bool, bool]:
     return state.burning / LAMPS, state.burning == 0, False
 
 
-def observe(state: Any, out: Any) -> None:
+def observe(state, out):
     # As the lamplighter sees them: the lamp at hand first, then around the square.
     for ahead in range(LAMPS):
         out[ahead] = state.lit[(state.place + ahead) & 7]
@@ -69,67 +65,49 @@ class Lamplighter(CompiledEnvironment):
     )
 
 
-def chances(weights: Floats, seen: Floats) -> Floats:
-    """Returns how likely a linear policy makes each action."""
+def chances(weights, seen):
+    """Returns how likely a linear policy takes each action."""
     wishes = seen @ weights[:-1] + weights[-1]
     powers = np.exp(wishes - wishes.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def arguments() -> argparse.Namespace:
-    """Returns the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--num_envs", type=int, default=1024, help="rows of the batch")
-    parser.add_argument("--updates", type=int, default=150, help="of the policy")
-    parser.add_argument("--horizon", type=int, default=16, help="steps for an update")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random")
-    parser.add_argument(
-        "--plain", action="store_true", help="run the rules in plain Python"
-    )
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Checks the rules, measures the batch, and learns."""
-    options = arguments()
-    if not options.plain:
-        check_rules(Lamplighter, steps=100)
-    rows = options.num_envs
-    env = Lamplighter(rows, seed=options.seed, compiled=not options.plain)
-    rng = np.random.default_rng(options.seed)
-    time_step = env.reset()
-
-    actions = rng.integers(0, 3, (50, rows))
-    began = time.perf_counter()
-    for action in actions:
-        time_step = env.step(action)
-    speed = actions.size / (time.perf_counter() - began)
-    print(f"{speed / 1e6:.3g} million steps a second")
-
-    weights = np.zeros((LAMPS + 1, 3))
-    for update in range(options.updates):
+def train(env):
+    rng = np.random.default_rng(SEED)
+    weights, time_step = np.zeros((LAMPS + 1, 3)), env.reset()
+    for update in range(UPDATES):
         stretch = []
-        for _ in range(options.horizon):
+        for _ in range(HORIZON):
             seen = time_step.observation
             likely = chances(weights, seen)
-            action = (rng.random((rows, 1)) > likely.cumsum(axis=1)).sum(axis=1)
-            action = action.clip(0, 2)
+            drawn = rng.random((NUM_ENVS, 1))
+            action = (drawn > likely.cumsum(axis=1)).sum(axis=1).clip(0, 2)
             fresh = time_step.is_last()  # The next step begins: it ignores the action.
             time_step = env.step(action)
             stretch.append((seen, likely, action, fresh, time_step))
-        slope, following = np.zeros_like(weights), np.zeros(rows)
+        slope, following = np.zeros_like(weights), np.zeros(NUM_ENVS)
         for seen, likely, action, fresh, after in reversed(stretch):
-            # Where an episode begins, nothing that follows is owed to what came before.
+            # Rewards after an episode's beginning are not due to what came before.
             following = np.where(fresh, 0.0, after.reward + 0.9 * following)
             better = np.where(fresh, 0.0, following - following.mean())
             surprise = (np.eye(3)[action] - likely) * better[:, np.newaxis]
             slope[:-1] += seen.T @ surprise
             slope[-1] += surprise.sum(axis=0)
-        weights += 2.0 * slope / (rows * options.horizon)
-        if update % 30 == 0 or update == options.updates - 1:
-            burning = float(np.mean([after.reward.mean() for *_, after in stretch]))
+        weights += 2.0 * slope / (NUM_ENVS * HORIZON)
+        if update % 30 == 0 or update == UPDATES - 1:
+            burning = np.mean([after.reward.mean() for *_, after in stretch])
             print(f"update {update:4}   {burning:.2f} of the lamps burn")
 
 
+# A benchmark imports this file for Lamplighter, and wants no training.
 if __name__ == "__main__":
-    main()
+    check_rules(Lamplighter, steps=100)
+    env = Lamplighter(NUM_ENVS, seed=SEED)
+    env.reset()
+    actions = np.random.default_rng(SEED).integers(0, 3, (50, NUM_ENVS))
+    began = time.perf_counter()
+    for action in actions:
+        env.step(action)
+    seconds = time.perf_counter() - began
+    print(f"{actions.size / seconds / 1e6:.0f} million steps a second")
+    train(env)

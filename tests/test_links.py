@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    ROOT / "examples" / "README.md",
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs" / "adapters").glob("*.md"),
     *(ROOT / "docs" / "reference").glob("*.md"),
