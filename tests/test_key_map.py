@@ -174,6 +174,36 @@ def test_gymnasiums_games_are_played_with_the_arrows(name):
         assert found.is_named
 
 
+@pytest.mark.parametrize("name", ["catch/0", "cartpole_noise/3", "mountain_car/1"])
+def test_bsuites_games_are_played_with_the_arrows(name):
+    pytest.importorskip("bsuite", reason="bsuite is not installed")
+    with make(f"bsuite:{name}") as env:
+        assert ("left", "nothing", "right") == env.action_names
+        found = key_map(env)
+        assert [0, 1, 2] == [
+            int(found.action((key,))) for key in ("left", ".", "right")
+        ]
+
+
+def test_an_environments_own_names_come_before_known_ones():
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+
+    from envkit.adapters import GymnasiumWrapper
+
+    class Mirrored(FrozenLakeEnv):
+        action_names = ("right", "down", "left", "up")
+
+    class Unknown(gymnasium.Env):
+        observation_space = action_space = gymnasium.spaces.Discrete(4)
+
+    assert ("left", "down", "right", "up") == (
+        GymnasiumWrapper(FrozenLakeEnv()).action_names
+    )
+    assert Mirrored.action_names == GymnasiumWrapper(Mirrored()).action_names
+    assert not hasattr(GymnasiumWrapper(Unknown()), "action_names")
+
+
 def test_names_that_do_not_fit_the_actions_are_ignored():
     """A wrapper may have changed what the environment takes."""
     assert ["0", "1", "2", "3"] == [
