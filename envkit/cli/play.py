@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             pictures=arguments.pictures,
         )
+    elif arguments.pictures:
+        raise ValueError("--pictures has no effect without --record: name its path.")
     env = make_rendering(arguments.target, target_arguments(arguments))
     with contextlib.ExitStack() as closes:
         closes.enter_context(Closing(env))

@@ -82,6 +82,11 @@ def test_a_played_game_is_recorded_with_pictures(tmp_path):
     assert [(160, 80, 3)] * 3 == [episode.picture(step).shape for step in range(3)]
 
 
+def test_pictures_need_a_recording(capsys):
+    assert 2 == main(["play", "Catch-v1", "--keys", "d", "--pictures"])
+    assert "--pictures has no effect without --record" in capsys.readouterr().err
+
+
 def test_a_played_game_is_filmed(tmp_path, capsys):
     """As `envkit record -o` does, by the ending of the name."""
     pytest.importorskip("imageio", reason="imageio is not installed")
