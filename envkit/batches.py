@@ -84,7 +84,10 @@ class MaskedRows(abc.ABC):
 
     @property
     def batch_size(self) -> int | None:
-        """The number of rows of a batch; `None` for a single environment."""
+        """The number of rows of a batch; `None` for a single environment.
+
+        A batch has it as `num_envs` too, where a single environment has nothing.
+        """
         if self.batched:
             raise RuntimeError(
                 f"{type(self).__name__} says it is batched but has no batch_size: "

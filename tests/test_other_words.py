@@ -204,6 +204,14 @@ def test_an_adapter_has_the_words_of_its_library():
     assert message.startswith("GymnasiumWrapper has no num_envs: it is a single")
 
 
+@pytest.mark.parametrize("make", [counting, wrapped, batched, pool, asynchronous])
+def test_dir_lists_no_words_that_are_missing(make):
+    with make() as env:
+        listed = set(dir(env))
+        assert [] == [name for name in listed & WORDS if not hasattr(env, name)]
+    assert {"num_envs", "metadata"} <= set(dir(Author()))
+
+
 # Time steps.
 
 
@@ -232,6 +240,7 @@ def test_a_time_step_names_the_right_word(name, instead):
 def test_a_time_step_stays_a_tuple_of_four():
     time_step = transition(np.arange(3), 1.0)
     assert ("step_type", "reward", "discount", "observation") == time_step._fields
+    assert not {"done", "obs", "info"} & set(dir(time_step))
     assert 4 == len(nest.flatten(time_step))
     assert 4 == len(nest.flatten(pickle.loads(pickle.dumps(time_step))))
 

@@ -1,7 +1,8 @@
 """Words of other libraries that envkit lacks: reading one says what to use instead.
 
 The tables here are all there is. Their names are no part of a class: `hasattr` says
-False, an author may use each for anything, and a `__getattr__` is asked as before.
+False, `dir` hides them, an author may use each for anything, and a `__getattr__` is
+asked as before.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "Derived",
     "OtherWord",
     "explain_words",
+    "no_word",
 ]
 
 T = TypeVar("T")
@@ -110,8 +112,8 @@ def explain_words(home: type, words: Mapping[str, Instead]) -> None:
     Example:
         >>> class Spec: ...
         >>> explain_words(Spec, {"low": "use minimum"})
-        >>> hasattr(Spec(), "low")
-        False
+        >>> hasattr(Spec(), "low"), "low" in dir(Spec())
+        (False, False)
         >>> Spec().low
         Traceback (most recent call last):
         AttributeError: Spec has no low: use minimum.
@@ -120,6 +122,23 @@ def explain_words(home: type, words: Mapping[str, Instead]) -> None:
         word = OtherWord(instead)
         word.__set_name__(home, name)
         setattr(home, name, word)
+    home.__dir__ = _names_of  # type: ignore[method-assign]  # without them
+
+
+def _names_of(thing: Any) -> list[str]:
+    """Implements `dir` for objects whose class explains names that it lacks."""
+    own = getattr(thing, "__dict__", ())
+    return [
+        name
+        for name in object.__dir__(thing)
+        if name in own
+        or not isinstance(_on_class(type(thing), name), _Yielding)
+        or hasattr(thing, name)
+    ]
+
+
+def _on_class(cls: type, name: str) -> Any:
+    return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
 
 
 def _by_kind(*, pool: str, batch: str, single: str) -> Callable[[Any], str]:
