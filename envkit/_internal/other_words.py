@@ -122,7 +122,7 @@ def explain_words(home: type, words: Mapping[str, Instead]) -> None:
         word = OtherWord(instead)
         word.__set_name__(home, name)
         setattr(home, name, word)
-    home.__dir__ = _names_of  # type: ignore[method-assign]  # without them
+    setattr(home, "__dir__", _names_of)  # noqa: B010  # a method of it
 
 
 def _names_of(thing: Any) -> list[str]:
