@@ -43,7 +43,7 @@ from envkit.testing.envs import (
     TracingEnv,
 )
 from envkit.tf import TFEnvironment, TFPyEnvironment
-from envkit.wrappers import FixedLength, TimeLimit
+from envkit.wrappers import FixedLength, LogEpisodes, TimeLimit
 from tests.parallel.environments import Gated
 from tests.waiting import PATIENCE
 
@@ -1748,3 +1748,15 @@ def test_an_attribute_can_be_read_while_the_environment_steps(in_thread):
 
     assert [1] == stepped().observation.numpy().tolist()
     assert (1, True) == (inside, is_missing)
+
+
+def test_a_log_inside_has_a_line_for_each_episode(tmp_path):
+    with TFPyEnvironment(
+        LogEpisodes(CountingEnv(steps_per_episode=2), tmp_path)
+    ) as env:
+        env.reset()
+        step = tf.function(env.step)
+        for _ in range(5):
+            step([0])
+    _, *lines = (tmp_path / "episodes.csv").read_text().splitlines()
+    assert ["2", "4"] == [line.split(",")[2] for line in lines]
