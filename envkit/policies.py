@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.objects import as_environment
+from envkit._internal.objects import (
+    as_environment,
+    is_environment,
+    is_of_library,
+)
 from envkit.async_environment import check_env_ids
 from envkit.nest import sorted_keys
 from envkit.seeding import checked_seeds, seed_per_row
@@ -102,7 +106,15 @@ class RandomPolicy:
                 time.
             batch_size: The number of rows; `None` for a single environment.
         """
-        self._spec = checked_spec(action_spec, "action_spec is")
+        try:
+            self._spec = checked_spec(action_spec, "action_spec is")
+        except TypeError:
+            if is_environment(action_spec) or is_of_library(action_spec):
+                raise TypeError(
+                    "RandomPolicy takes the specs of an action, such as "
+                    "env.action_spec(); random_actions(env) takes an environment."
+                ) from None
+            raise
         self._structure = nest.Structure(action_spec)
         self._batch_size = batch_size
         if batch_size is None:

@@ -17,6 +17,7 @@ from envkit import (
     BatchedPyEnvironment,
     ParallelPyEnvironment,
     ProcessPyEnvironment,
+    RandomPolicy,
     make,
 )
 from envkit._internal.entry_points import loaded, own
@@ -289,6 +290,18 @@ class Lookalike:
             f'  {POOL}(["gymnasium:CartPole-v1"])                # the recipe, by name',
         ),
         (
+            lambda: ParallelPyEnvironment(cartpole()),
+            f"env_constructors is a TimeLimit object; {POOL} needs a list with one "
+            "constructor for each environment:\n\n"
+            f'  {POOL}(["gymnasium:CartPole-v1"] * 8)\n'
+            f"  {POOL}([MyEnv] * 8)",
+        ),
+        (
+            lambda: RandomPolicy(cartpole()),
+            "RandomPolicy takes the specs of an action, such as env.action_spec(); "
+            "random_actions(env) takes an environment.",
+        ),
+        (
             lambda: make(cartpole(), num_envs=2),
             "The target is a CartPoleEnv object; a constructor is something to call "
             "that makes one.\n\n"
@@ -315,7 +328,16 @@ class Lookalike:
             f"environment of a library that envkit knows. {ADVICE}",
         ),
     ],
-    ids=["pool", "make", "class", "wrapper", "batch", "constructor"],
+    ids=[
+        "pool",
+        "no list",
+        "policy",
+        "make",
+        "class",
+        "wrapper",
+        "batch",
+        "constructor",
+    ],
 )
 def test_what_is_no_environment_is_told_what_to_write(call, message, message_of):
     assert message == message_of((TypeError, ConstructorError), call)

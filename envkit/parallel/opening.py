@@ -61,13 +61,15 @@ def as_constructors(
         elsewhere: Whether names refer to environments that servers know.
     """
     if isinstance(given, str) or callable(given) or _is_made(given):
-        kind = describe(given)
+        kind, target = describe(given), "my_game.envs:make"
         if isinstance(given, type):
             kind = f"the class {given.__name__}"
+        elif _is_made(given):
+            _, target = shown_recipe(given)
         raise TypeError(
             f"env_constructors is {kind}; {pool} needs a list with one constructor "
             "for each environment:\n\n"
-            f'  {pool}(["my_game.envs:make"] * 8)\n'
+            f'  {pool}(["{target}"] * 8)\n'
             f"  {pool}([MyEnv] * 8)"
         )
     if not isinstance(given, Sequence):
