@@ -39,7 +39,7 @@ def enter_names() -> None:
     """Brings the ids of envkit's namespace in Gymnasium's registry up to date."""
     gymnasium = sys.modules["gymnasium"]
     if not hasattr(gymnasium, "register_envs"):
-        return  # older than 1.0, which the adapters refuse
+        return  # far too old: the adapters refuse versions before 1.0
     specs = _specs(gymnasium)
     for old in [spec for spec in gymnasium.registry.values() if _is_ours(spec)]:
         if old.id not in specs:
