@@ -301,8 +301,8 @@ def _raised(failure: RemoteFailure, where: str) -> str:
 def _shown_traceback(failure: RemoteFailure) -> str:
     """Returns the traceback, unless it has no frames and only repeats the message."""
     text = failure.traceback.rstrip()
-    has_no_frames = text.startswith("Traceback (") and "\n  File " not in text
-    return "" if has_no_frames else text
+    only_repeats = "\n  File " not in text and failure.message in text
+    return "" if only_repeats else text
 
 
 def _during(command: str | None) -> str:

@@ -481,7 +481,7 @@ def _begin_at_the_users_code(told: Any, *, is_sentence: bool) -> None:
     """
     place: Any = told
     while place is not None:
-        frames = place.stack
+        frames = place.stack or []  # Python has none for what was never raised.
         start = _first_outside(frames, (_ENVKIT, *_IMPORTING))
         if start is None and place is told and is_sentence:
             start = len(frames)
