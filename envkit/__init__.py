@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from envkit.losses import Loss as Loss
     from envkit.making import make as make
     from envkit.monitoring.curves import plot as plot
+    from envkit.monitoring.progress_bar import progress as progress
     from envkit.parallel import AsyncParallelPyEnvironment as AsyncParallelPyEnvironment
     from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
     from envkit.parallel import ProcessPyEnvironment as ProcessPyEnvironment
@@ -87,6 +88,7 @@ _HOMES = {
     "constructor": "envkit.registry",
     "make": "envkit.making",
     "plot": "envkit.monitoring.curves",
+    "progress": "envkit.monitoring.progress_bar",
     "random_actions": "envkit.policies",
     "register": "envkit.registry",
     "restart": "envkit.time_step",

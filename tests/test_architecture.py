@@ -89,6 +89,7 @@ AT_MODULE_LEVEL: dict[str, set[str]] = {
     "envkit.cli": {"rich"},
     "envkit.jax": {"jax"},
     "envkit.monitoring.figures": {"matplotlib"},
+    "envkit.monitoring.progress_line": {"rich"},
     "envkit.play": {"rich"},
     "envkit.tf": {"tensorflow"},
     "envkit.torch": {"torch"},

@@ -26,6 +26,7 @@ PUBLIC = [
     "envkit.errors",
     "envkit.jax",
     "envkit.adapters.minari",
+    "envkit.monitoring",
     "envkit.parallel",
     "envkit.realtime",
     "envkit.recording",

@@ -11,11 +11,19 @@ from envkit.extend import lazy_names
 
 if TYPE_CHECKING:
     from envkit.monitoring.curves import plot as plot
+    from envkit.monitoring.progress_bar import Progress as Progress
+    from envkit.monitoring.progress_bar import progress as progress
+    from envkit.monitoring.watching import Source as Source
 
 # No module has the name of a function here: importing `monitoring.plot`, say, would
 # hide a function `plot`.
-_HOMES = {"plot": "envkit.monitoring.curves"}
+_HOMES = {
+    "Progress": "envkit.monitoring.progress_bar",
+    "Source": "envkit.monitoring.watching",
+    "plot": "envkit.monitoring.curves",
+    "progress": "envkit.monitoring.progress_bar",
+}
 
-__all__ = [*_HOMES]
+__all__ = list(_HOMES)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from envkit._shared import running_pools
 from envkit._shared.arguments import is_number
-from envkit.extend import Internals, a_or_an, checked_size, describe
+from envkit._shared.inside import inside
+from envkit.extend import a_or_an, checked_size, describe
 
 __all__ = ["Chaos", "Fault", "chaos"]
 
@@ -462,23 +463,7 @@ def _pools_in(env: Any) -> list[Any]:
         return [env]
     if isinstance(env, ProcessPyEnvironment):
         return [env._facade]
-    return [pool for inner in _inside(env) for pool in _pools_in(inner)]
-
-
-# Where adapters, and the wrappers of Gymnasium, Stable-Baselines3 and PettingZoo, have
-# the inner environment.
-_PLACES = ("wrapped_env", "pyenv", "environment", "venv", "env")
-
-
-def _inside(env: Any) -> list[Any]:
-    if isinstance(getattr(type(env), "_envkit", None), Internals):
-        inside: list[Any] = env._envkit.inside(env)
-        return inside
-    for name in _PLACES:
-        inner = getattr(env, name, None)
-        if inner is not None:
-            return [inner() if name == "wrapped_env" else inner]
-    return []
+    return [pool for inner in inside(env) for pool in _pools_in(inner)]
 
 
 def _pid_of(process: Any) -> int:
