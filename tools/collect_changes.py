@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 AREAS = {
+    "contract": "Making and using environments",
     "environments": "Environments",
     "pools": "Pools",
     "adapters": "Adapters",
