@@ -207,7 +207,7 @@ def test_an_agent_plays_a_game_on_a_screen_and_makes_a_film(tmp_path):
     """How well it learns to play depends on how busy the machine is."""
     pytest.importorskip("pygame")
     pytest.importorskip("PIL.Image")
-    output = run(tmp_path, "desktop_game", STEPS=60, TEST_DRIVES=1)
+    output = run(tmp_path, "desktop_game", STEPS=20, TEST_DRIVES=1)
     assert re.search(r"points of a drive: \d+ at first, \d+ after", output)
     assert is_a_picture(tmp_path, "desktop_game.gif")
 
