@@ -32,6 +32,7 @@ AREAS = {
     "desktop": "Desktop",
     "network": "Network",
     "commands": "Command line",
+    "docs": "Documentation",
 }
 # Breaking changes come first in their area, and say so.
 KINDS = {"breaking": "**Breaking:** ", "feature": "", "fix": "Fixed: "}
