@@ -8,13 +8,15 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import cloudpickle
 import numpy as np
 import pytest
 
-from envkit.parallel import ParallelPyEnvironment
+from envkit.parallel import AsyncParallelPyEnvironment, ParallelPyEnvironment
+from envkit.parallel.backends import thread
 from envkit.parallel.slab_layout import RUNS, STEPS
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.doorbell import Doorbell
@@ -316,3 +318,28 @@ def test_a_closed_pool_keeps_no_shared_memory():
 
     assert len(before) < len(during)
     assert before == shared()
+
+
+def test_threads_keep_no_memory_for_answers_that_nobody_waited_for():
+    def play(steps):
+        for _ in range(steps):
+            env.send(np.zeros(4, np.int32))
+            while env.owing.any():
+                env.recv(timeout=0.0)
+
+    def used():
+        of_threads = tracemalloc.Filter(True, thread.__file__)
+        found = tracemalloc.take_snapshot().filter_traces([of_threads])
+        return sum(each.size for each in found.statistics("filename"))
+
+    with AsyncParallelPyEnvironment([CountingEnv] * 4, backend="thread") as env:
+        env.reset_async()
+        env.recv()
+        tracemalloc.start()
+        try:
+            play(100)
+            before = used()
+            play(1000)
+            assert used() - before < 4096
+        finally:
+            tracemalloc.stop()

@@ -89,7 +89,10 @@ class ThreadBackend:
         """Records an event of a thread, if given, and ends the pool's wait."""
         if event is not None:
             self._news.append((thread, event))
-        self._bell.put(None)
+        # A ring that nobody has heard yet tells this news too. Callers that never sleep
+        # hear none, and the rings would pile up.
+        if self._bell.empty():
+            self._bell.put(None)
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
