@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -16,7 +17,15 @@ __all__ = ["Group", "Lease", "LeaseTimeout", "Lender", "Queue"]
 T = TypeVar("T")
 
 
-class LeaseTimeout(EnvkitError, TimeoutError):
+if sys.version_info >= (3, 11):
+    _TimeoutError = TimeoutError
+else:
+
+    class _TimeoutError(asyncio.TimeoutError, TimeoutError):
+        """Both classes, which are one since Python 3.11."""
+
+
+class LeaseTimeout(EnvkitError, _TimeoutError):
     """No environment became free in time."""
 
 

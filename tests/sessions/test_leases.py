@@ -45,6 +45,11 @@ async def test_waiting_for_a_lease_is_bounded():
         assert sessions.statistics().waiting == 0
 
 
+@pytest.mark.parametrize("error", [TimeoutError, asyncio.TimeoutError])
+def test_a_lease_timeout_is_also_a_timeout_of_python(error):
+    assert issubclass(LeaseTimeout, error)
+
+
 @in_loop
 async def test_a_cancelled_wait_leaves_the_environment_to_the_next():
     async with Sessions("Catch", 1) as sessions:
