@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from envkit.losses import Loss
 from envkit.parallel import AsyncParallelPyEnvironment
 from envkit.specs.special import ObjectSpec
 from envkit.time_step import StepType
-from envkit.types import NestedArray
+from envkit.types import Array, NestedArray
 
 __all__ = ["Answer", "Driver", "Request", "ignore", "settle"]
 
@@ -98,6 +99,10 @@ class Answer:
     loss: Loss | None = None
     losses: tuple[Loss, ...] = ()
     is_gone: bool = False
+
+
+# A step and the leaves of its action.
+_Step: TypeAlias = tuple[Request, list[Array]]
 
 
 class Driver:
@@ -211,7 +216,13 @@ class _Lanes:
         # By row, losses that no answer has reported yet.
         self._told: dict[int, list[Loss]] = {}
         self._done: list[tuple[Request, Answer | BaseException]] = []
-        self._structure = nest.Structure(pool.action_spec())
+        self._actions = nest.Structure(pool.action_spec())
+        self._as_arrays = [
+            _one_object if isinstance(spec, ObjectSpec) else np.asarray
+            for spec in self._actions.leaves
+        ]
+        self._observations = nest.Structure(pool.observation_spec())
+        self._rewards = nest.Structure(pool.reward_spec())
 
     def run(
         self,
@@ -255,22 +266,26 @@ class _Lanes:
     # Sending.
 
     def _start_due(self) -> None:
-        for worker in list(self._due):
-            self._due.discard(worker)
+        due, self._due = self._due, set()
+        steps = []
+        for worker in due:
             waiting = self._waiting[worker]
             while waiting and worker in self._idle:
                 request = waiting.popleft()
                 if request.is_dropped:
                     self._finish(request, ClosedError("Nobody waits for it any more."))
+                elif request.is_reset:
+                    self._reset(worker, request)
                 else:
-                    self._start(worker, request)
+                    self._idle.discard(worker)
+                    steps.append(request)
+        for same in self._alike(steps):
+            self._step(same)
 
-    def _start(self, worker: int, request: Request) -> None:
+    def _reset(self, worker: int, request: Request) -> None:
         row, pool = request.row, self._pool
         try:
-            if not request.is_reset:
-                pool.send(self._as_batch(request.action), [row])
-            elif row in self._lost:
+            if row in self._lost:
                 # Its worker may still be starting. A reset waits for that elsewhere; a
                 # question, which seeds and options are, would wait here.
                 self._lost.discard(row)
@@ -285,27 +300,66 @@ class _Lanes:
                     seed=None if seed is None else [seed],
                     options=None if options is None else [dict(options)],
                 )
-        except (WorkerCrashed, WorkerTimeout) as error:
-            self._end(request, error, is_gone=True)
         except Exception as error:
-            self._finish(request, error)
+            self._refuse(request, error)
         else:
             self._running[row] = request
             self._idle.discard(worker)
 
-    def _as_batch(self, action: NestedArray) -> NestedArray:
-        """Returns a batch of one action."""
-        leaves = flatten_as(
-            self._structure, action, subject="Session.step() was given an action that"
-        )
-        return self._structure.unflatten(
-            [
-                _one_object(leaf)
-                if isinstance(spec, ObjectSpec)
-                else np.asarray(leaf)[None]
-                for leaf, spec in zip(leaves, self._structure.leaves, strict=True)
-            ]
-        )
+    def _alike(self, steps: Iterable[Request]) -> Iterable[list[_Step]]:
+        """Groups steps whose actions have the same shapes and types.
+
+        So an array of them shows the pool the same as each of them does.
+        """
+        groups: dict[Any, list[_Step]] = {}
+        for request in steps:
+            try:
+                leaves = flatten_as(
+                    self._actions,
+                    request.action,
+                    subject="Session.step() was given an action that",
+                )
+                arrays = [
+                    as_array(leaf)
+                    for as_array, leaf in zip(self._as_arrays, leaves, strict=True)
+                ]
+            except Exception as error:
+                self._refuse(request, error)
+            else:
+                kind = tuple((array.dtype, array.shape) for array in arrays)
+                groups.setdefault(kind, []).append((request, arrays))
+        return groups.values()
+
+    def _step(self, steps: list[_Step]) -> None:
+        """Sends steps; if the pool refuses them, those that it accepts."""
+        requests = [request for request, _ in steps]
+        columns = zip(*(arrays for _, arrays in steps), strict=True)
+        actions = self._actions.unflatten([np.stack(arrays) for arrays in columns])
+        try:
+            self._pool.send(actions, [request.row for request in requests])
+        except Exception as error:
+            half = len(steps) // 2
+            if half:
+                self._step(steps[:half])
+                self._step(steps[half:])
+            else:
+                self._refuse(requests[0], error)
+        else:
+            self._running.update((request.row, request) for request in requests)
+
+    def _refuse(self, request: Request, error: Exception) -> None:
+        """Answers a request that the pool does not accept."""
+        self._set_idle(request.row)
+        if isinstance(error, WorkerCrashed | WorkerTimeout):
+            self._end(request, error, is_gone=True)
+        else:
+            self._finish(request, error)
+
+    def _set_idle(self, row: int) -> None:
+        worker = self._worker_of_row[row]
+        self._idle.add(worker)
+        if self._waiting[worker]:
+            self._due.add(worker)
 
     # Receiving.
 
@@ -320,37 +374,64 @@ class _Lanes:
         if not rows.size:
             return
         lost = pool.current_losses() if pool.repaired[rows].any() else {}
+        self._lost.update(lost.keys() & set(rows.tolist()))
         for loss in pool.losses():
             self._told.setdefault(loss.row, []).append(loss)
-        asks = pool.rows_with_info() & pool.rows_with_more_info()
-        for place, row in enumerate(rows.tolist()):
-            if row in lost:
-                self._lost.add(row)
-            try:
-                info = {} if row in lost else self._info(batch, place, asks[row])
-            except Exception as error:
-                self._free(row, error)
+        for row, step_type, observation, reward, discount, info in zip(
+            rows.tolist(),
+            steps.step_type.tolist(),
+            _each(self._observations, steps.observation),
+            _each(self._rewards, steps.reward),
+            steps.discount,
+            self._infos(batch, lost),
+            strict=True,
+        ):
+            if isinstance(info, Exception):
+                self._free(row, info)
                 continue
+            losses = tuple(self._told.pop(row, ()))
             answer = Answer(
-                int(steps.step_type[place]),
-                _at(place, steps.observation),
-                _at(place, steps.reward),
-                _at(place, steps.discount),
-                info,
-                lost.get(row),
-                tuple(self._told.pop(row, ())),
+                step_type, observation, reward, discount, info, lost.get(row), losses
             )
             self._free(row, answer)
 
-    def _info(self, batch: AsyncBatch, place: int, asks: bool) -> Any:
-        """Returns a row's info; asks its environment if the slab lacks some of it."""
-        if asks and self._have_infos:
-            try:
-                (info,) = self._pool.get_infos([int(batch.env_ids[place])])
-                return info
-            except NotImplementedError:
-                self._have_infos = False
-        return _at(place, batch.info)
+    def _infos(self, batch: AsyncBatch, lost: Container[int]) -> Iterable[Any]:
+        """Returns the info of each row, or the exception that reading it raised."""
+        rows = batch.env_ids.tolist()
+        try:
+            declared = batch.info
+            infos = {
+                row: _at(place, declared) if declared and row not in lost else {}
+                for place, row in enumerate(rows)
+            }
+        except Exception as error:
+            infos = dict.fromkeys(rows, error)
+        if self._have_infos:
+            # Environments are asked if the slab lacks some of it.
+            pool = self._pool
+            asks = pool.rows_with_info() & pool.rows_with_more_info()
+            asked = [row for row in rows if asks[row] and row not in lost]
+            infos.update(self._asked_infos(asked))
+        return infos.values()
+
+    def _asked_infos(self, rows: list[int]) -> dict[int, Any]:
+        """Returns infos of environments, or what they raise."""
+        if not rows:
+            return {}
+        try:
+            return dict(zip(rows, self._pool.get_infos(rows), strict=True))
+        except NotImplementedError:
+            self._have_infos = False
+            return {}
+        except Exception as error:
+            if len(rows) == 1:
+                return {rows[0]: error}
+            # One of them has no good info; the others have.
+            return {
+                row: info
+                for row in rows
+                for row, info in self._asked_infos([row]).items()
+            }
 
     def _fail(self, error: WorkerError) -> None:
         """Ends the requests whose environments have failed and are not replaced."""
@@ -374,14 +455,11 @@ class _Lanes:
 
     def _free(self, row: int, answer: Answer | Exception) -> None:
         request = self._running.pop(row)
-        worker = self._worker_of_row[row]
-        self._idle.add(worker)
-        if self._waiting[worker]:
-            self._due.add(worker)
+        self._set_idle(row)
         is_lost = isinstance(answer, Answer) and answer.loss is not None
         if request.answered is ignore and is_lost:
             # The request behind it would fail in the same way.
-            request = self._waiting[worker].popleft()
+            request = self._waiting[self._worker_of_row[row]].popleft()
         self._finish(request, answer)
 
     def _finish(self, request: Request, answer: Answer | BaseException) -> None:
@@ -408,12 +486,21 @@ def _at(place: int, batch: Any) -> Any:
     return nest.map_structure(lambda leaf: leaf[place], batch)
 
 
+def _each(structure: nest.Structure, batch: Any) -> Iterator[Any]:
+    """Yields each row of a nest of arrays of at least one row."""
+    columns = [
+        # Copies, because a row of an array would keep the others in memory.
+        [row.copy() for row in leaf] if leaf.ndim > 1 else list(leaf)
+        for leaf in structure.flatten(batch)
+    ]
+    rows = zip(*columns, strict=True) if columns else itertools.repeat(())
+    return map(structure.unflatten, rows)
+
+
 def _one_object(value: Any) -> Any:
-    column = np.empty(1, object)
-    column[0] = (
-        value[()] if isinstance(value, np.ndarray) and not value.shape else value
-    )
-    return column
+    """Returns an array without dimensions that holds an object, whatever it is."""
+    is_array = isinstance(value, np.ndarray) and not value.shape
+    return ObjectSpec.wrap(value[()] if is_array else value)
 
 
 def _kind_of(error: WorkerError) -> str:
@@ -426,5 +513,4 @@ def _kind_of(error: WorkerError) -> str:
 
 
 def _worker_of_row(pool: AsyncParallelPyEnvironment) -> list[int]:
-    workers = pool.statistics().workers
-    return [worker.worker for worker in workers for _ in worker.envs]
+    return [worker.index for worker in pool.workers for _ in worker.rows]
