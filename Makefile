@@ -102,7 +102,8 @@ test-openenv: $(VENV)/.test-openenv
 # Nor what the trainer verifiers asks for, which needs Python 3.11: with an older one they
 # are skipped. For each reply of a model it starts a program, so they take minutes.
 test-verifiers: $(VENV)/.test-verifiers
-	@"$(RUN)" -m pytest -o faulthandler_timeout=3600 tests/remote/verifiers_checks.py
+	@"$(RUN)" -m pytest -o faulthandler_timeout=3600 tests/remote/verifiers_checks.py \
+	  tests/sessions/verifiers_checks.py
 
 # Nor the one version of Playwright that BrowserGym asks for. Without a Chromium they are
 # skipped.

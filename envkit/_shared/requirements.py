@@ -19,6 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tf": ("tensorflow>=2.16",),
     "torch": ("torch>=2.4",),
     "torchrl": ("torch>=2.4", "torchrl>=0.7"),
+    "verifiers": ("verifiers>=0.4,<0.5; python_version >= '3.11'",),
     "video": ("imageio-ffmpeg>=0.5.1",),
 }
 # Modules whose name differs from the pip package that installs them.

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from envkit.sessions.leases import LeaseTimeout as LeaseTimeout
     from envkit.sessions.session import Session as Session
     from envkit.sessions.session import SessionEnded as SessionEnded
+    from envkit.sessions.session import SessionLost as SessionLost
     from envkit.sessions.session import Turn as Turn
     from envkit.sessions.sessions import Sessions as Sessions
     from envkit.sessions.sessions import SessionStatistics as SessionStatistics
     from envkit.sessions.tools import Tool as Tool
     from envkit.sessions.tools import ToolEnvironment as ToolEnvironment
     from envkit.sessions.tools import tool as tool
+    from envkit.sessions.verifiers import to_verifiers as to_verifiers
 
 _HOMES = {
     "Group": "envkit.sessions.leases",
@@ -30,11 +32,13 @@ _HOMES = {
     "LeaseTimeout": "envkit.sessions.leases",
     "Session": "envkit.sessions.session",
     "SessionEnded": "envkit.sessions.session",
+    "SessionLost": "envkit.sessions.session",
     "SessionStatistics": "envkit.sessions.sessions",
     "Sessions": "envkit.sessions.sessions",
     "Tool": "envkit.sessions.tools",
     "ToolEnvironment": "envkit.sessions.tools",
     "Turn": "envkit.sessions.session",
+    "to_verifiers": "envkit.sessions.verifiers",
     "tool": "envkit.sessions.tools",
 }
 

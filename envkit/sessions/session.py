@@ -19,7 +19,15 @@ from envkit.sessions.tools import Tool, call_text
 from envkit.time_step import StepType
 from envkit.types import NestedArray
 
-__all__ = ["Owner", "Session", "SessionEnded", "Slot", "Turn"]
+__all__ = [
+    "Owner",
+    "Session",
+    "SessionEnded",
+    "SessionLost",
+    "Slot",
+    "Turn",
+    "unless_lost",
+]
 
 
 class SessionEnded(EnvkitError, RuntimeError):
@@ -30,6 +38,26 @@ class SessionEnded(EnvkitError, RuntimeError):
     """
 
     reason: str = ""
+
+
+class SessionLost(EnvkitError, RuntimeError):
+    """A session's environment was lost, so its episode is no sample.
+
+    Trainers get it as an error; a session itself shows the loss in its `turn`.
+
+    Attributes:
+        loss: What was lost.
+    """
+
+    loss: Loss
+
+    @classmethod
+    def of(cls, loss: Loss) -> SessionLost:
+        """Builds the error of a loss."""
+        reason = str(loss.error).partition("\n")[0] or type(loss.error).__name__
+        error = cls(f"The environment was lost ({loss.kind}): {reason}")
+        error.loss = loss
+        return error
 
 
 _ENDINGS = {
@@ -76,6 +104,13 @@ class Turn:
     def is_lost(self) -> bool:
         """Whether the environment was lost, so that the episode is no sample."""
         return isinstance(self.end, Loss)
+
+
+def unless_lost(turn: Turn) -> Turn:
+    """Returns a turn; raises `SessionLost` if the environment was lost."""
+    if isinstance(turn.end, Loss):
+        raise SessionLost.of(turn.end)
+    return turn
 
 
 @dataclass(slots=True, eq=False)

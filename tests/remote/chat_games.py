@@ -61,18 +61,21 @@ class Letters(PyEnvironment):
 class Mortal(PyEnvironmentBaseWrapper):
     """Kills its process in the step that the episode's first observation determines.
 
-    In some episodes this is the reset, and many episodes are over before it.
+    In some episodes this is the reset, unless `least` says otherwise, and many episodes
+    are over before it.
     """
 
     _kept = ("_left",)
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, least: int = 0) -> None:
         super().__init__(env)
+        self._least = least
         self._left = np.int64(0)
 
     def _see(self, time_step: Any, rows: Any) -> Any:
         if time_step.is_first():
-            self._left = np.int64(steps_to_live(time_step.observation))
+            to_live = steps_to_live(time_step.observation)
+            self._left = np.int64(max(to_live, self._least))
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         self._left -= 1
@@ -89,9 +92,9 @@ def mortal_cart_pole() -> Mortal:
     return Mortal(CartPole())
 
 
-def mortal_letters() -> Mortal:
+def mortal_letters(least: int = 0) -> Mortal:
     """Returns a text game that kills its process in some episodes."""
-    return Mortal(Letters())
+    return Mortal(Letters(), least)
 
 
 def reply_of_model(game: str, seen: Any) -> str:

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -22,54 +18,28 @@ import pytest
 from envkit.envs import CartPole
 from envkit.specs.special import ObjectSpec
 from tests.remote import chat_games
+from tests.vf_eval import records_of, serving_model
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="verifiers needs Python 3.11"
 )
 
-PROGRAMS = Path(sys.executable).parent
-# What the trainer has uv install for the loops. It is in the virtual environment, so it
-# is there the next time, and `make clean` removes it.
-HOME = Path(sys.prefix) / "home"
 TOKEN = "a-token-of-the-tests-of-verifiers"
 GAMES = {"CartPole": (CartPole, 16), "Letters": (chat_games.Letters, 24)}
 
 
-class Model(BaseHTTPRequestHandler):
-    """Answers as a chat server does, in a stream."""
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = json.loads(asked["messages"][-1]["content"])
-        game = said["action_schema"]["title"].removesuffix("Action")
-        reply = chat_games.reply_of_model(game, said["observation"])
-        begin = {"role": "assistant", "content": reply}
-        events = [
-            {"choices": [{"index": 0, "delta": begin, "finish_reason": None}]},
-            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-        ]
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        common = {"id": "1", "object": "chat.completion.chunk", "created": 1}
-        for event in events:
-            data = json.dumps({**common, "model": asked["model"], **event})
-            self.wfile.write(f"data: {data}\n\n".encode())
-        self.wfile.write(b"data: [DONE]\n\n")
-
-    def log_message(self, *_):
-        """Logs nothing."""
+def chat(said):
+    """Replies to the last message, which the trainer has made of an answer."""
+    last = json.loads(said[-1])
+    game = last["action_schema"]["title"].removesuffix("Action")
+    return chat_games.reply_of_model(game, last["observation"])
 
 
 @pytest.fixture(scope="module")
 def model():
     """Serves the model; yields its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-        server.shutdown()
-        thread.join()
+    with serving_model(chat) as address:
+        yield address
 
 
 @contextlib.contextmanager
@@ -93,46 +63,16 @@ def serving(target, folder):
 
 def train(address, model, seeds, folder):
     """Lets the trainer play an episode for each seed; returns its records."""
-    config = {
-        "model": "model",
-        "client": {"base_url": model},
-        "max_concurrent": 4,
-        "output_dir": str(folder),
-        "run": {"name": "run"},
-        "rich": None,
-        "push": False,
-        "env": {
-            "taskset": {
-                "id": "openenv",
-                "base_url": address,
-                "resets": [{"seed": seed} for seed in seeds],
-            },
-            "player": {
-                "harness": {"id": "null"},
-                "runtime": {"type": "subprocess"},
-            },
-        },
+    taskset = {
+        "id": "openenv",
+        "base_url": address,
+        "resets": [{"seed": seed} for seed in seeds],
     }
-    (folder / "config.json").write_text(json.dumps(config))
-    settings = {
-        "HOME": str(HOME),
-        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
-        "UV_PYTHON": sys.executable,
-        "UV_COMPILE_BYTECODE": "1",
-    }
-    told = subprocess.run(
-        [PROGRAMS / "vf-eval", "@", folder / "config.json"],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert 0 == told.returncode, told.stderr
-    lines = (folder / "run" / "traces.jsonl").read_text().splitlines()
-    records = {}
-    for record in map(json.loads, lines):
-        records[record["task"]["data"]["reset"]["seed"]] = record
-    assert len(lines) == len(records)
+    player = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    env = {"taskset": taskset, "player": player}
+    found = records_of(taskset, model, folder, env=env)
+    records = {record["task"]["data"]["reset"]["seed"]: record for record in found}
+    assert len(found) == len(records)
     return records
 
 

@@ -7,14 +7,15 @@ import random
 import signal
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from envkit import ArraySpec, PyEnvironment, TimeStep, restart, termination, transition
+from envkit.sessions import ToolEnvironment, tool
 from envkit.specs import BoundedArraySpec
 
-__all__ = ["DIE", "HANG", "RAISE", "WAIT", "Owned", "Slow"]
+__all__ = ["DIE", "HANG", "RAISE", "WAIT", "Owned", "Room", "Slow"]
 
 WAIT, RAISE, DIE, HANG = range(4)
 
@@ -108,3 +109,33 @@ class Slow(PyEnvironment):
         if self._done == self._steps:
             return termination(np.int32(self._done), 1.0)
         return transition(np.int32(self._done), 1.0)
+
+
+class Room(ToolEnvironment):
+    """A room with a door, which a key opens."""
+
+    def begin(self, rng):
+        self.has_key = False
+        return f"Room {int(rng.integers(1000))}."
+
+    @tool
+    def take(self, thing: str, count: int = 1) -> str:
+        """Takes something.
+
+        Args:
+            thing: What to take, in
+                one word.
+            count: How many.
+        """
+        self.has_key = thing == "key"
+        self.reward = 0.25 * count
+        return f"You have {count} {thing}."
+
+    @tool
+    def go(self, direction: Literal["north", "south"]) -> str:
+        """Goes through a door."""
+        if direction == "north" and self.has_key:
+            self.reward = 1.0
+            self.finish()
+            return "You are out."
+        return "The door is locked."

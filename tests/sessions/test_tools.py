@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
-from envkit.sessions import Sessions, ToolEnvironment, tool
+from envkit.sessions import Sessions
+from tests.sessions.environments import Room
 from tests.sessions.running import in_loop
-
-
-class Room(ToolEnvironment):
-    """A room with a door, which a key opens."""
-
-    def begin(self, rng):
-        self.has_key = False
-        return f"Room {int(rng.integers(1000))}."
-
-    @tool
-    def take(self, thing: str, count: int = 1) -> str:
-        """Takes something.
-
-        Args:
-            thing: What to take, in
-                one word.
-            count: How many.
-        """
-        self.has_key = thing == "key"
-        self.reward = 0.25 * count
-        return f"You have {count} {thing}."
-
-    @tool
-    def go(self, direction: Literal["north", "south"]) -> str:
-        """Goes through a door."""
-        if direction == "north" and self.has_key:
-            self.reward = 1.0
-            self.finish()
-            return "You are out."
-        return "The door is locked."
 
 
 @in_loop
