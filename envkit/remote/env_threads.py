@@ -28,11 +28,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from envkit import nest
-from envkit.errors import EnvkitError
+from envkit.errors import EnvkitError, WorkerError
 from envkit.extend import counted, flags_in, may_lose
 from envkit.losses import Loss
 from envkit.remote.losses import EnvironmentLostError, loss_of
 from envkit.remote.offers import Offer
+from envkit.sessions.tools import Tool
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
@@ -151,6 +152,19 @@ class SingleEnv:
         if not self._is_batch:
             return getattr(self.env, name)(*arguments)
         return self.env.call(name, *arguments)[0]
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Returns the tools that the environment declares."""
+        try:
+            if self._is_batch:
+                (found,) = self.env.access("tools")
+            else:
+                found = getattr(self.env, "tools", ())
+        except (AttributeError, WorkerError):  # it has no such attribute
+            return ()
+        is_many = isinstance(found, tuple | list)
+        is_ours = is_many and all(isinstance(tool, Tool) for tool in found)
+        return tuple(found) if is_ours else ()
 
     def _lost(self, loss: Loss) -> EnvironmentLostError:
         self.is_lost = True
@@ -294,6 +308,7 @@ class EnvThreads:
         first = self._new({})
         first.made.result()
         self.env_spec = first.ask(specs_of).result()
+        self.tools = first.ask(SingleEnv.tools).result()
         self._idle = [first]
 
     def _new(self, arguments: dict[str, Any]) -> EnvThread:

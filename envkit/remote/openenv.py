@@ -47,6 +47,7 @@ from envkit.remote.openenv_messages import (
     JsonAnswer,
     Left,
     MessageError,
+    PlaceAsked,
     ResetAsked,
     ServedSession,
     ServerEvent,
@@ -54,6 +55,7 @@ from envkit.remote.openenv_messages import (
     StepAsked,
     TasksAsked,
 )
+from envkit.remote.openenv_places import Place, Places
 from envkit.remote.plugins import OPENENV_PORT
 
 __all__ = ["OpenEnvServer", "Site", "serve"]
@@ -399,10 +401,12 @@ class Site:
         self._options = options
         self._envs = EnvThreads(offer, most=options.max_sessions)
         self._connections: set[_TimedWebSocket] = set()
+        self._places = Places(self._new_place, options.idle_timeout)
         # Request bodies that have not arrived yet.
         self._reading: set[asyncio.Task[bytes]] = set()
         try:
-            self.forms = Forms(self._envs.env_spec, offer.name)
+            envs = self._envs
+            self.forms = Forms(envs.env_spec, offer.name, envs.tools)
         except BaseException:
             self._envs.close()
             raise
@@ -411,12 +415,13 @@ class Site:
         """Starts sending the reason to all clients; call it in the server's loop."""
         for reading in self._reading:
             reading.cancel()
-        return [connection.end(reason) for connection in self._connections]
+        ends = [connection.end(reason) for connection in self._connections]
+        return [*ends, *self._places.end()]
 
     @property
     def sessions(self) -> int:
         """The number of clients that have an environment."""
-        return len(self._connections)
+        return len(self._connections) + len(self._places)
 
     def close(self) -> None:
         """Closes the environments."""
@@ -490,7 +495,9 @@ class Site:
                 raise MessageError("NOT_FOUND", f"unknown environment {name[:80]!r}")
             body = await self._body(request) if request.method == "POST" else b""
             answer = session.receive_body(kind, body)
-            if not isinstance(answer, JsonAnswer):
+            if isinstance(answer, PlaceAsked):
+                answer = await self._places.answer(answer, body)
+            elif not isinstance(answer, JsonAnswer):
                 async with self._environment() as env:
                     answer = await _ask(env, session, answer)
         except MessageError as error:
@@ -551,14 +558,15 @@ class Site:
         try:
             if self.is_closing:
                 raise MessageError("SESSION_ERROR", _STOPPING)
-            async with self._environment() as env:
+            name = websocket.query_params.get("session_id")
+            lent = self._new_place() if name is None else self._places.shared(name)
+            async with lent as place:
+                session = connection.session = place.session
                 while (text := await connection.receive()) is not _GONE:
                     # Hot: called once per step.
-                    answer = session.receive(text)
+                    answer = await place.receive(text)
                     if isinstance(answer, Left):
                         return
-                    if not isinstance(answer, JsonAnswer):
-                        answer = await _ask(env, session, answer)
                     if not await connection.send(answer):
                         return
         except MessageError as error:
@@ -571,6 +579,16 @@ class Site:
         finally:
             self._connections.discard(connection)
             await connection.close()
+
+    @contextlib.asynccontextmanager
+    async def _new_place(self) -> AsyncIterator[Place]:
+        """Holds an environment and a session with it.
+
+        Raises:
+            MessageError: There is no room for it, or it cannot be made.
+        """
+        async with self._environment() as env:
+            yield Place(env, self._session(), _ask)
 
     @contextlib.asynccontextmanager
     async def _environment(self) -> AsyncIterator[EnvThread]:
@@ -617,11 +635,11 @@ def _fixed(path: str, content: Any) -> Any:
     return Route(path, answer)
 
 
-async def _ask(
+def _ask(
     thread: EnvThread, session: ServedSession, event: ServerEvent
-) -> JsonAnswer:
+) -> asyncio.Future[JsonAnswer]:
     # Hot: called once per step.
-    return await asyncio.wrap_future(thread.ask(lambda env: _do(env, session, event)))
+    return asyncio.wrap_future(thread.ask(lambda env: _do(env, session, event)))
 
 
 def _do(env: SingleEnv, session: ServedSession, event: ServerEvent) -> JsonAnswer:
@@ -652,7 +670,7 @@ class _TimedWebSocket:
     def __init__(
         self, websocket: Any, session: ServedSession, idle_timeout: float
     ) -> None:
-        self._websocket, self._session = websocket, session
+        self._websocket, self.session = websocket, session
         self._idle_timeout = idle_timeout
         self._received_at = time.monotonic()
         self._is_waiting = False
@@ -679,9 +697,7 @@ class _TimedWebSocket:
     async def _send_end(self, reason: str) -> None:
         if self._is_waiting:  # otherwise it would answer another message
             message = f"The session has ended: {reason}."
-            await self.send(
-                self._session.refuse(MessageError("SESSION_ERROR", message))
-            )
+            await self.send(self.session.refuse(MessageError("SESSION_ERROR", message)))
         await self.close(1001, reason[:120])
 
     async def receive(self) -> Any:

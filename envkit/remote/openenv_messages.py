@@ -42,7 +42,7 @@ import enum
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +54,18 @@ from envkit.errors import SpecError
 from envkit.extend import Result, describe
 from envkit.nest import flatten
 from envkit.remote.losses import KINDS, EnvironmentLostError
+from envkit.remote.openenv_tools import (
+    CALL_SCHEMA,
+    INTERNAL_ERROR,
+    NO_METHOD,
+    RpcError,
+    ToolCall,
+    ToolForms,
+    rpc_method,
+)
+from envkit.sessions.texts import text_of
+from envkit.sessions.tools import Tool
+from envkit.specs.special import ObjectSpec
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, NestedSpec
 
@@ -70,6 +82,7 @@ __all__ = [
     "Left",
     "MessageError",
     "OpenEnvError",
+    "PlaceAsked",
     "ResetAsked",
     "ServedSession",
     "ServerEvent",
@@ -78,6 +91,7 @@ __all__ = [
     "StepAsked",
     "TasksAsked",
     "class_name",
+    "rpc_answer",
 ]
 
 # The maximum depth of a client's JSON, and the maximum length of an error's text.
@@ -267,10 +281,12 @@ class StepAsked(NamedTuple):
     Attributes:
         action: The action.
         begins: Whether it must begin an episode first.
+        call: The call of a tool that it is, if it is one.
     """
 
     action: NestedArray
     begins: bool
+    call: ToolCall | None = None
 
 
 class TasksAsked(NamedTuple):
@@ -287,11 +303,25 @@ class TasksAsked(NamedTuple):
     key: str
 
 
+class PlaceAsked(NamedTuple):
+    """A request over HTTP makes, uses or ends a session that outlives it.
+
+    Attributes:
+        what: "create", "close", or "use" for everything else.
+        name: The name of the session; "" if it is to be created.
+        id: The number of the request by JSON-RPC.
+    """
+
+    what: str
+    name: str
+    id: str | int | None
+
+
 class Left(NamedTuple):
     """The client leaves."""
 
 
-ServerEvent = JsonAnswer | ResetAsked | StepAsked | TasksAsked | Left
+ServerEvent = JsonAnswer | ResetAsked | StepAsked | TasksAsked | PlaceAsked | Left
 
 
 def _unchanged(text: str) -> str:
@@ -405,12 +435,12 @@ class ServedSession:
             raise RuntimeError("A session reads nothing while its environment is busy.")
         name = "tasks" if kind in TASKS else kind
         event: ServerEvent = getattr(self, f"_read_{name}")(kind, data)
-        if kind not in SERVER[self.state].receives:
-            what = f"{self.state.value}: reset comes before step."
-            raise MessageError("EXECUTION_ERROR", what)
+        is_answered = isinstance(event, JsonAnswer)
+        if kind not in SERVER[self.state].receives and not is_answered:
+            raise MessageError("EXECUTION_ERROR", self._out_of_turn())
         if isinstance(event, Left):
             self._go(_S.CLOSED)
-        elif not isinstance(event, JsonAnswer):
+        elif not isinstance(event, JsonAnswer | PlaceAsked):
             self._asked, self._before = event, self.state
             self._go(_S.ASKED)
         return event
@@ -433,30 +463,67 @@ class ServedSession:
             raise _invalid(["data", "episode_id"], what)
         return ResetAsked(seed, episode_id, rest or None)
 
-    def _read_step(self, _: str, data: dict[str, Any]) -> StepAsked:
+    def _out_of_turn(self) -> str:
+        return f"{self.state.value}: reset comes before step."
+
+    def _read_step(self, _: str, data: dict[str, Any]) -> StepAsked | JsonAnswer:
         # Hot: called once per step.
+        tools = self._forms.tools
+        if tools is not None and tools.asks_for_list(data):
+            return _answer_of_tools({"tools": tools.listed("input_schema")})
         try:
+            if tools is not None and tools.is_call(data):
+                return self._call_of(tools, *tools.read(data))
             action = self._forms.action.read(data)
         except SpecError as error:
             place = ["action", error.path.removeprefix("action")]
             raise _invalid([part for part in place if part], str(error)) from error
         return StepAsked(action, begins=self.state is _S.ALONE)
 
+    def _call_of(
+        self, tools: ToolForms, name: str, arguments: Any
+    ) -> StepAsked | JsonAnswer:
+        try:
+            action = ObjectSpec.wrap(tools.action(name, arguments))
+        except (LookupError, TypeError) as error:
+            return _answer_of_tools(tools.refused(name, error))
+        return StepAsked(action, self.state is _S.ALONE, ToolCall(name))
+
     def _read_state(self, kind: str, _: dict[str, Any]) -> JsonAnswer:
         state = {"episode_id": self._episode_id, "step_count": self._steps}
         return JsonAnswer(ANSWERS[kind], _dumped(state))
 
-    def _read_mcp(self, kind: str, data: dict[str, Any]) -> JsonAnswer:
-        """Answers a tool call by JSON-RPC: there are no tools."""
+    def _read_mcp(self, kind: str, data: dict[str, Any]) -> ServerEvent:
         number = data.get("id")
-        what = "This environment has no tools: use reset and step."
-        error = {"code": -32601, "message": what}
-        if data.get("jsonrpc") != "2.0" or not isinstance(data.get("method"), str):
-            what = "A request has the keys 'jsonrpc', which is '2.0', and 'method'."
-            error = {"code": -32600, "message": what}
         known = number if isinstance(number, str | int) else None
-        answer = {"jsonrpc": "2.0", "id": known, "error": error}
-        return JsonAnswer(ANSWERS[kind], _dumped(answer))
+        try:
+            return self._read_rpc(known, data)
+        except RpcError as error:
+            return rpc_answer(known, error=ToolForms.rpc_error(error))
+
+    def _read_rpc(self, number: str | int | None, data: dict[str, Any]) -> ServerEvent:
+        """Lists the tools, or makes a step, which begins an episode if none has begun.
+
+        Raises:
+            RpcError: It is not possible.
+        """
+        tools, method = self._forms.tools, rpc_method(data)
+        if tools is None:
+            what = "This environment has no tools: use reset and step."
+            raise RpcError(NO_METHOD, what)
+        if self.state is _S.ALONE and (asked := _place_asked(data, number)):
+            return asked
+        if method == "tools/list":
+            return rpc_answer(number, result={"tools": tools.listed("inputSchema")})
+        if method != "tools/call":
+            what = f"Unknown method {method[:80]!r}: use tools/list or tools/call."
+            raise RpcError(NO_METHOD, what)
+        name, action = tools.read_rpc(data.get("params"))
+        if self.state in (_S.ENDED, _S.LOST):
+            raise RpcError(INTERNAL_ERROR, self._out_of_turn())
+        begins = self.state is not _S.PLAYING
+        call = ToolCall(name, is_rpc=True, id=number)
+        return StepAsked(ObjectSpec.wrap(action), begins, call)
 
     def _read_close(self, _: str, data: dict[str, Any]) -> Left:
         return Left()
@@ -486,6 +553,7 @@ class ServedSession:
         """
         # Hot: called once per step.
         asked, is_last = self._asked, bool(time_step.is_last())
+        call = asked.call if isinstance(asked, StepAsked) else None
         is_reset = isinstance(asked, ResetAsked)
         metadata = {
             "discount": _plain(time_step.discount),
@@ -497,21 +565,25 @@ class ServedSession:
                 if isinstance(key, str) and (plain := _plain(value)) is not _NOTHING:
                     metadata.setdefault(key, plain)
         try:
-            data = _dumped(
-                {
-                    "observation": self._forms.observation.write(time_step.observation),
-                    "reward": None if is_reset else _plain(time_step.reward),
-                    "done": is_last,
-                    "metadata": metadata,
-                }
-            )
+            told = {
+                "observation": self._forms.observation.write(time_step.observation),
+                "reward": None if is_reset else _plain(time_step.reward),
+                "done": is_last,
+                "metadata": metadata,
+            }
+            if call is None:
+                answer = JsonAnswer("observation", _dumped(told))
+            else:
+                answer = _answer_to_call(call, told, text_of(time_step.observation))
         except (SpecError, ValueError) as error:
             return self.fail(error)
         self._go(_S.ENDED if is_last else _S.PLAYING)
         if isinstance(asked, ResetAsked):
             self._episode_id = asked.episode_id or self._new_id()
+        elif self._episode_id is None:  # a call has begun it
+            self._episode_id = self._new_id()
         self._steps = 0 if is_reset else self._steps + 1
-        return JsonAnswer("observation", data)
+        return answer
 
     def give_tasks(self, found: Any) -> JsonAnswer:
         """Answers a request of the Task API."""
@@ -541,10 +613,16 @@ class ServedSession:
         self._go(_S.LOST)
         if isinstance(error, EnvironmentLostError):
             what = f"{text.removesuffix('.')}. Send reset to begin another episode."
-            lost = MessageError("ENVIRONMENT_LOST", what, kind=error.loss.kind)
-            return self.refuse(lost)
-        what = f"{kind}: {text}" if text else kind
-        return self.refuse(MessageError("EXECUTION_ERROR", what))
+            told = MessageError("ENVIRONMENT_LOST", what, kind=error.loss.kind)
+        else:
+            what = f"{kind}: {text}" if text else kind
+            told = MessageError("EXECUTION_ERROR", what)
+        answer = self.refuse(told)
+        call = asked.call if isinstance(asked, StepAsked) else None
+        if call is None or not call.is_rpc:
+            return answer
+        failed = RpcError(INTERNAL_ERROR, answer.message, answer.error)
+        return rpc_answer(call.id, error=ToolForms.rpc_error(failed))
 
     def refuse(self, error: MessageError) -> JsonAnswer:
         """Answers with an error; some codes end the session."""
@@ -558,6 +636,35 @@ class ServedSession:
         if CODES[error.code].ends:
             self.state = _S.CLOSED
         return JsonAnswer("error", _dumped(data), data)
+
+
+def _place_asked(data: Mapping[str, Any], number: Any) -> PlaceAsked | None:
+    """Returns what a request by JSON-RPC asks of a session that outlives it."""
+    params = data.get("params")
+    name = params.get("session_id") if isinstance(params, dict) else None
+    if data["method"] == "openenv/session/create":
+        return PlaceAsked("create", "", number)
+    if data["method"] == "openenv/session/close":
+        return PlaceAsked("close", str(name), number)
+    return None if name is None else PlaceAsked("use", str(name), number)
+
+
+def rpc_answer(number: str | int | None, **content: Any) -> JsonAnswer:
+    """Returns an answer by JSON-RPC, with its result or its error."""
+    return JsonAnswer("mcp", _dumped({"jsonrpc": "2.0", "id": number, **content}))
+
+
+def _answer_of_tools(observation: Mapping[str, Any]) -> JsonAnswer:
+    """Returns the answer to a step that reaches no environment."""
+    told = {"observation": observation, "reward": None, "done": False, "metadata": {}}
+    return JsonAnswer("observation", _dumped(told))
+
+
+def _answer_to_call(call: ToolCall, told: Mapping[str, Any], text: str) -> JsonAnswer:
+    if call.is_rpc:
+        return rpc_answer(call.id, result=ToolForms.rpc_result(text, told))
+    observation = ToolForms.observed(call.name, text, told["observation"])
+    return JsonAnswer("observation", _dumped({**told, "observation": observation}))
 
 
 def _is_too_deep(value: Any) -> bool:
@@ -763,13 +870,15 @@ class Forms:
     """The JSON form of an environment's specs: its schemas, and how to convert values.
 
     Attributes:
+        tools: The tools that the environment declares, if it does.
         schema: The schemas for trainers, which put them into prompts.
         exact_schema: The schemas for envkit's client, which restores the same specs.
         largest_message: The maximum length of a client's message.
     """
 
-    def __init__(self, spec: Any, name: str) -> None:
-        """Takes an environment's specs and its name."""
+    def __init__(self, spec: Any, name: str, tools: Sequence[Tool] = ()) -> None:
+        """Takes an environment's specs, its name and its tools."""
+        self.tools = ToolForms(tools) if tools else None
         if getattr(spec.reward, "shape", None) != ():
             raise ValueError(
                 f"OpenEnv's reward is one number, and the environment's reward is "
@@ -782,6 +891,8 @@ class Forms:
         self.largest_message = _LEAST_MESSAGE + _size_of(spec.action)
         self.schema = _schemas(spec, name, exact=False)
         self.exact_schema = _schemas(spec, name, exact=True)
+        if tools:
+            self.schema["action"] = CALL_SCHEMA
 
 
 def _schemas(spec: Any, name: str, *, exact: bool) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.mcp_types import CallToolAction, ListToolsAction
 from openenv.core.env_server.types import Action
 from openenv.core.generic_client import GenericEnvClient
+from openenv.core.mcp_client import MCPToolClient
 
 import envkit
 from envkit import nest
@@ -89,7 +90,10 @@ def test_openenvs_client_plays_the_same_episodes_as_the_environment(num_workers)
         assert {"episode_id", "step_count"} == client.state().keys()
 
 
-@pytest.mark.parametrize("target", [WALK, "CartPole", "tests.remote.games:Echo"])
+@pytest.mark.parametrize(
+    "target",
+    [WALK, "CartPole", "tests.remote.games:Echo", "tests.remote.tool_games:Cellar"],
+)
 def test_openenvs_validator_finds_all_six_criteria(target):
     with serving(target) as server:
         report = validate_running_environment(server.url, timeout_s=waiting.PATIENCE)
@@ -99,6 +103,51 @@ def test_openenvs_validator_finds_all_six_criteria(target):
         report["standard_profile"],
     )
     assert 6 == report["summary"]["passed_count"] == report["summary"]["total_count"]
+
+
+CELLAR = "tests.remote.tool_games:Cellar"
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_openenvs_client_lists_and_calls_tools(num_workers):
+    with serving(CELLAR, num_workers=num_workers) as server:
+        client = MCPToolClient(server.url, message_timeout_s=waiting.PATIENCE).sync()
+        with client:
+            tools = {tool.name: tool for tool in client.list_tools()}
+            assert {"take", "go", "fall", "trip"} == tools.keys()
+            assert ["thing"] == tools["take"].input_schema["required"]
+            client.reset(seed=3)
+            assert "You have 2 key." == client.call_tool("take", thing="key", count=2)
+            with pytest.raises(RuntimeError, match="There is no tool 'fly'"):
+                client.call_tool("fly")
+            with pytest.raises(RuntimeError, match="needs thing"):
+                client.call_tool("take")
+            take = CallToolAction(tool_name="take", arguments={"thing": "lamp"})
+            told = client.step(take)
+            assert (0.25, False) == (told.reward, told.done)
+            assert "You have 1 lamp." == told.observation.result["data"]
+            told = client.step(CallToolAction(tool_name="fly"))
+            assert "tool_not_found" == told.observation.error.error_type.value
+            client.call_tool("take", thing="key")
+            told = client.step(
+                CallToolAction(tool_name="go", arguments={"direction": "north"})
+            )
+            assert (1.0, True) == (told.reward, told.done)
+        assert waiting.until(lambda: server.health()[0]["sessions"] == 0)
+
+
+def test_openenvs_client_raises_where_a_tool_loses_the_environment():
+    with (
+        serving(CELLAR, num_workers=1) as server,
+        MCPToolClient(server.url, message_timeout_s=waiting.PATIENCE).sync() as client,
+    ):
+        for _ in range(2):
+            client.reset(seed=3)
+            assert "You have 1 key." == client.call_tool("take", thing="key")
+            with pytest.raises(RuntimeError, match="was lost"):
+                client.call_tool("fall")
+            with pytest.raises(RuntimeError, match="reset comes before step"):
+                client.call_tool("take", thing="key")
 
 
 def test_openenvs_validator_passes_on_the_command_line():
