@@ -32,9 +32,13 @@ from envkit._shared.listening import place_of
 from envkit._shared.text import escaped
 from envkit.errors import EnvkitError
 
-__all__ = ["LOG", "Admission", "Stranger", "WrongSecretError"]
+__all__ = ["LOG", "MOST_STRANGERS", "Admission", "Stranger", "WrongSecretError"]
 
 LOG = logging.getLogger("envkit.serve")
+
+# How many connections may be about to prove themselves, unless a server expects more
+# clients at once.
+MOST_STRANGERS = 64
 
 # Log lines about refusals: the number allowed at once, and per second afterwards.
 _BURST, _PER_SECOND = 1000, 20.0
@@ -100,7 +104,7 @@ class Admission:
         self,
         protocol: str,
         *,
-        most: int = 64,
+        most: int = MOST_STRANGERS,
         patience: float = 10.0,
         most_late: int = 32,
     ) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 __all__ = ["ListenError", "host_and_port", "is_loopback", "listener", "place_of"]
 
+# How many clients may have come before the server has accepted them.
+_BACKLOG = 1024
 _REASONS = {
     errno.EADDRINUSE: "Port {port} is in use by another program.",
     errno.EADDRNOTAVAIL: "{host} is not an address of this machine.",
@@ -43,7 +45,8 @@ def listener(host: str, port: int | socket.socket) -> socket.socket:
         return port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family)
+        place = host.strip("[]"), port
+        return socket.create_server(place, family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno not in _REASONS:
             raise

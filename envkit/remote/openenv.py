@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from envkit._shared.admission import Admission, WrongSecretError
+from envkit._shared.admission import MOST_STRANGERS, Admission, WrongSecretError
 from envkit._shared.admitting_loop import AdmittingLoop
 from envkit._shared.closing import Closable
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
@@ -105,7 +105,9 @@ class OpenEnvServer(Closable):
         self._options = options
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
-        self._admission = Admission("openenv")
+        # All clients may come at once.
+        most = max(MOST_STRANGERS, options.max_sessions)
+        self._admission = Admission("openenv", most=most)
         self._reason: str | None = None
         self._is_closing = False
         with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any
 
-from envkit._shared.admission import Admission
+from envkit._shared.admission import MOST_STRANGERS, Admission
 from envkit._shared.connection_threads import Connection, ConnectionThreads
 from envkit._shared.health import answer_http, is_http
 from envkit._shared.listening import listener, place_of
@@ -100,7 +100,9 @@ class Server:
         self._resume = resume
         self._secret = ServerSecret("token", options.token)
         self.token = self._secret.data
-        self._admission = Admission("envkit", patience=to_prove)
+        # All clients may come at once.
+        most = max(MOST_STRANGERS, options.max_sessions)
+        self._admission = Admission("envkit", most=most, patience=to_prove)
         sock = listener(options.host, options.port_or_socket(PORT))
         try:
             self._secret.publish(sock.getsockname())

@@ -867,3 +867,14 @@ def test_a_malformed_answer_of_a_server_is_an_error(strange_server, answer):
         env._drop()
         env.close()
     assert "OpenEnv server at" in reason
+
+
+def test_as_many_clients_may_come_at_once_as_there_may_be_sessions():
+    with serving(WALK, max_sessions=100) as server, contextlib.ExitStack() as stack:
+        host, _, port = server.url.rpartition("/")[2].partition(":")
+        come = [socket.create_connection((host, int(port))) for _ in range(100)]
+        for client in come:
+            stack.enter_context(client)
+        for client in come:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert {client.recv(12) for client in come} == {b"HTTP/1.1 200"}
