@@ -104,6 +104,7 @@ BENCHMARKS = [
     Benchmark("realtime", options=("--seconds=1",)),
     Benchmark("serving", options=("--seconds=0.3",)),
     Benchmark("protocols", options=("--rounds=5", "--seconds=0.3")),
+    Benchmark("sessions", options=("--rounds=1",)),
     Benchmark("recovery"),
     Benchmark("losses"),
     Benchmark("resets"),

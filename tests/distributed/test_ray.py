@@ -29,6 +29,9 @@ from tests.parallel.contract.check_backend import check_backend
 from tests.parallel.environments import Stubborn, Walk
 from tests.parallel.trouble import Troubled, exits, plan, signalled
 from tests.residue import Process
+from tests.sessions.environments import Owned
+from tests.sessions.playing import group_of_seven, kill_one, seven_alone
+from tests.sessions.running import run
 from tests.waiting import is_running, until
 
 HOST = socket.gethostname()
@@ -111,6 +114,11 @@ class TestRay:
         report = check_backend(functools.partial(RayBackend, num_cpus_per_worker=0.5))
 
         assert {} == report.skipped
+
+    def test_sessions_play_and_are_lost_on_ray_as_anywhere(self, ray):
+        assert [seven_alone()] * 4 == run(group_of_seven("ray"))
+        ends = run(kill_one(Owned, "ray"))
+        assert ["crashed", ("terminated", 6.0), ("terminated", 6.0)] == ends
 
     def test_a_ray_pool_equals_a_local_pool_in_every_order(self, ray):
         with (
