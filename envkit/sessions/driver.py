@@ -169,7 +169,7 @@ class Driver:
         except BaseException as error:
             if pool is None:
                 self._tell(self._opened, error)
-            else:
+            elif not isinstance(error, ClosedError):  # the program has ended
                 _LOGGER.exception("the sessions' thread has failed, and all end")
         finally:
             if pool is not None:

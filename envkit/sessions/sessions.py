@@ -180,7 +180,7 @@ class Sessions:
         # Nothing that the thread holds leads to this object, so a program that forgets
         # to close it leaves no thread behind.
         self._finalizer = weakref.finalize(self, driver.close, _GRACE)
-        driver.start(hear, self._is_closed.set)
+        driver.start(hear, functools.partial(_end, weakref.ref(self), self._is_closed))
         try:
             self._pool, self.tools = await opened
         except BaseException:
@@ -204,15 +204,18 @@ class Sessions:
             self._state = "closed"
             return
         if self._state == "open":
-            self._state = "closed"
-            if self._reaper is not None:
-                self._reaper.cancel()
-            for session in self._live():
-                session.end("closed")
-            self._queue.refuse(_closed_meanwhile)
-            self._finalizer.detach()
+            self._end_all()
             self._driver.close(grace)
         await self._is_closed.wait()
+
+    def _end_all(self) -> None:
+        self._state = "closed"
+        if self._reaper is not None:
+            self._reaper.cancel()
+        for session in self._live():
+            session.end("closed")
+        self._queue.refuse(_closed_meanwhile)
+        self._finalizer.detach()
 
     # Leases.
 
@@ -433,6 +436,14 @@ def _open(make_pool: Callable[[], AsyncParallelPyEnvironment], size: int) -> _Op
             "each environment must be a single one, not a batch."
         )
     return pool, declared_tools(pool)
+
+
+def _end(owner: weakref.ref[Sessions], is_closed: asyncio.Event) -> None:
+    """Ends the sessions whose thread has ended, even if nobody has closed them."""
+    is_closed.set()
+    sessions = owner()
+    if sessions is not None and sessions._state == "open":
+        sessions._end_all()
 
 
 def _take_back(owner: weakref.ref[Sessions], row: int, number: int) -> None:

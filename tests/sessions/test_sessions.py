@@ -5,6 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +18,11 @@ import pytest
 import envkit
 from envkit import PyEnvironment
 from envkit.errors import CallOrderError, ClosedError, ConstructorError, SpecError
+from envkit.parallel.backends.thread import ThreadBackend
 from envkit.sessions import SessionEnded, Sessions
 from tests.sessions.environments import Owned, Slow
 from tests.sessions.running import in_loop, until_so
+from tests.waiting import PATIENCE, is_running, until
 
 
 @pytest.mark.parametrize("backend", ["thread", "process", "inline"])
@@ -165,22 +173,119 @@ async def test_a_session_that_nobody_holds_is_taken_back():
             await other.reset()
 
 
+class Held(Slow):
+    """Stays in its step until it is let go."""
+
+    def __init__(self, let_go):
+        super().__init__(0.0)
+        self._let_go = let_go
+
+    def _step(self, action):
+        assert self._let_go.wait(60.0)
+        return super()._step(action)
+
+
+@pytest.mark.parametrize("num_workers", [2, 1])
+def test_the_event_loop_runs_while_an_environment_is_stuck(num_workers):
+    """A loop that waited for the environment would never let it go."""
+    let_go = threading.Event()
+
+    @in_loop
+    async def play():
+        async with (
+            Sessions(lambda: Held(let_go), 2, num_workers=num_workers) as sessions,
+            sessions.lease() as stuck,
+            sessions.lease() as other,
+        ):
+            await stuck.reset()
+            step = asyncio.ensure_future(stuck.step(0))
+            await until_so(lambda: stuck.is_busy)
+            # Behind the step if there is one worker.
+            behind = asyncio.ensure_future(other.reset(options={}))
+            if num_workers == 2:
+                await asyncio.wait([behind])
+            for _ in range(200):
+                await asyncio.sleep(0.001)
+            assert not step.done()
+            assert behind.done() is (num_workers == 2)
+            let_go.set()
+            assert (await step).steps == 1
+            await asyncio.wait([behind])
+
+    play()
+
+
+class Failing(ThreadBackend):
+    """Fails in a way that no pool expects."""
+
+    has_failed = False
+
+    def wait_events(self, timeout, owing=-1):
+        if self.has_failed:
+            raise OSError("The disk is gone.")
+        return super().wait_events(timeout, owing)
+
+
 @in_loop
-async def test_the_event_loop_runs_while_an_environment_is_stuck():
-    async with (
-        Sessions(functools.partial(Slow, 0.3), 2) as sessions,
-        sessions.lease() as stuck,
-        sessions.lease() as other,
-    ):
-        await stuck.reset()
-        await other.reset()
-        step = asyncio.ensure_future(stuck.step(0))
-        ticks = 0
-        while not step.done():
-            ticks += 1
-            await asyncio.sleep(0.001)
-        # One would be enough to see that it runs; a busy machine has few.
-        assert ticks > 3
+async def test_sessions_end_if_their_thread_fails(caplog):
+    backend, let_go = Failing(), threading.Event()
+    async with Sessions(lambda: Held(let_go), 1, backend=backend) as sessions:
+        session = await sessions.lease()
+        await session.reset()
+        waits = asyncio.ensure_future(sessions.lease()._take())
+        await until_so(lambda: sessions.statistics().waiting == 1)
+        backend.has_failed = True
+        with pytest.raises(SessionEnded, match="closed"):
+            await session.step(1)
+        with pytest.raises(ClosedError):
+            await waits
+        let_go.set()
+    assert "The disk is gone." in caplog.text
+
+
+PROGRAM = """
+import asyncio, functools, sys
+from envkit.sessions import Sessions
+from tests.sessions.environments import Slow
+
+async def play():
+    sessions = Sessions(functools.partial(Slow, 60.0), 2, backend=sys.argv[1])
+    await sessions.open()
+    session = await sessions.lease()
+    await session.reset()
+    step = asyncio.ensure_future(session.step(0))
+    while not session.is_busy:
+        await asyncio.sleep(0.01)
+    print(*[worker.pid for worker in sessions._pool.workers], flush=True)
+    if sys.argv[2] == "raises":
+        raise ZeroDivisionError
+    await step
+
+asyncio.run(play())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals, and processes by number")
+@pytest.mark.parametrize(
+    ("backend", "how"), [("thread", "raises"), ("process", "ctrl-c")]
+)
+def test_a_program_that_closes_no_sessions_ends_and_leaves_nothing(backend, how):
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, backend, how],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        workers = program.stdout.readline().split()
+        if how == "ctrl-c":
+            program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=PATIENCE)
+    assert ("ZeroDivisionError" if how == "raises" else "KeyboardInterrupt") in errors
+    assert "thread has failed" not in errors
+    pids = [int(pid) for pid in workers if pid != "None"]
+    assert until(lambda: not any(map(is_running, pids)))
 
 
 @in_loop
