@@ -71,8 +71,13 @@ def _answers(
         try:
             return pool.ask(method, envs, values)
         except WorkerError:
-            if not (again and pool.is_replacing()):
+            if not (again and _have_workers(pool, envs)):
                 raise
+
+
+def _have_workers(pool: Pool, envs: Sequence[int]) -> bool:
+    """Returns True if all workers are ready or being replaced: none is lost for good."""
+    return set(envs).issubset(pool.present_envs())
 
 
 def ask_everyone(
@@ -87,7 +92,7 @@ def ask_everyone(
             return pool.ask(method, envs, values)
         except WorkerError:
             # The worker was dead already; only this question revealed it.
-            if not pool.is_replacing():
+            if not _have_workers(pool, envs):
                 raise
         return pool.ask(method, envs, values)
 

@@ -299,10 +299,12 @@ def _raised(failure: RemoteFailure, where: str) -> str:
 
 
 def _shown_traceback(failure: RemoteFailure) -> str:
-    """Returns the traceback, unless it has no frames and only repeats the message."""
-    text = failure.traceback.rstrip()
-    only_repeats = "\n  File " not in text and failure.message in text
-    return "" if only_repeats else text
+    """Returns the traceback, or without frames as much of the text as is not shown."""
+    text, message = failure.traceback.rstrip(), failure.message.strip()
+    if "\n  File " in text or failure.message not in text:
+        return text
+    is_shown = "\n" not in message and len(message) <= _LONGEST_LINE
+    return "" if is_shown else message
 
 
 def _during(command: str | None) -> str:

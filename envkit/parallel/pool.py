@@ -602,10 +602,6 @@ class Pool:
         """Returns the worker of an environment."""
         return int(self.worker_of_row[self.rows_of_env[env].start])
 
-    def is_replacing(self) -> bool:
-        """True while a lost worker is being replaced."""
-        return not self.workers.are_settled()
-
     def present_envs(self) -> list[int]:
         """Returns the environments whose worker is ready or being replaced."""
         workers = self.workers.workers
