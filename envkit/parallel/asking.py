@@ -76,7 +76,7 @@ def _answers(
 
 
 def _have_workers(pool: Pool, envs: Sequence[int]) -> bool:
-    """Returns True if all workers are ready or being replaced: none is lost for good."""
+    """Returns True if no worker is lost for good: each is ready or being replaced."""
     return set(envs).issubset(pool.present_envs())
 
 
