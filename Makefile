@@ -17,15 +17,15 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo examples time-examples test test-all test-browsergym test-openenv test-rllib test-sb3 \
-  test-verifiers check lint types docs bench measure tf-agents soak clean
+  test-text-games test-verifiers check lint types docs bench measure tf-agents soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to walk to a goal"
 	@echo "make examples  run all examples, and write examples/README.md with their times"
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large; parts"
-	@echo "               of it are test-sb3, test-rllib, test-openenv, test-verifiers and"
-	@echo "               test-browsergym, each with an environment of its own"
+	@echo "               of it are test-sb3, test-rllib, test-openenv, test-verifiers,"
+	@echo "               test-browsergym and test-text-games, each with an environment of its own"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
 	@echo "               benchmarks/RESULTS.md: half an hour with what there is to install"
@@ -85,6 +85,7 @@ test-all: $(VENV)/.test-all
 	@$(MAKE) --no-print-directory VENV="$(VENV)-openenv" test-openenv
 	@$(MAKE) --no-print-directory VENV="$(VENV)-verifiers" test-verifiers
 	@$(MAKE) --no-print-directory VENV="$(VENV)-browsergym" test-browsergym
+	@$(MAKE) --no-print-directory VENV="$(VENV)-text-games" test-text-games
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
 test-sb3: $(VENV)/.test-sb3
@@ -109,6 +110,11 @@ test-verifiers: $(VENV)/.test-verifiers
 # skipped.
 test-browsergym: $(VENV)/.test-browsergym
 	@"$(RUN)" -m pytest tests/adapters/browsergym_checks.py
+
+# Nor the one version of Gymnasium that NLE asks for. Jericho needs a compiler.
+test-text-games: $(VENV)/.test-text-games
+	@"$(RUN)" -m pytest tests/adapters/nle_checks.py tests/adapters/jericho_checks.py \
+	  tests/adapters/textworld_checks.py docs/adapters/nle.md docs/adapters/textworld.md
 
 check: lint types docs
 
@@ -145,7 +151,7 @@ soak: $(VENV)/.test
 
 clean:
 	rm -rf "$(VENV)" "$(VENV)-examples" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym" \
-	  "$(VENV)-verifiers"
+	  "$(VENV)-text-games" "$(VENV)-verifiers"
 	rm -rf "$(VENV)"-bench* docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
@@ -207,6 +213,11 @@ $(VENV)/.test-rllib: $(VENV)/.python pyproject.toml
 $(VENV)/.test-browsergym: $(VENV)/.python pyproject.toml
 	@echo "Installing BrowserGym, with Playwright"
 	@"$(RUN)" -m pip install -q -e ".[test-browsergym]"
+	@touch "$@"
+
+$(VENV)/.test-text-games: $(VENV)/.python pyproject.toml
+	@echo "Installing TextWorld, Jericho and NLE, with spaCy"
+	@"$(RUN)" -m pip install -q -e ".[test-text-games]"
 	@touch "$@"
 
 $(VENV)/.test-openenv: $(VENV)/.python pyproject.toml

@@ -14,8 +14,10 @@ from envkit.extend import lazy_names
 if TYPE_CHECKING:
     from envkit.adapters import bsuite as suite_bsuite
     from envkit.adapters import gin as gin
+    from envkit.adapters import jericho as suite_jericho
     from envkit.adapters import minigrid as suite_minigrid
     from envkit.adapters import pysc2 as pysc2
+    from envkit.adapters import textworld as suite_textworld
     from envkit.adapters import urnai as urnai
     from envkit.adapters.adapter import Adapter, Result
     from envkit.adapters.adapter import Adapter as EnvAdapter
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from envkit.adapters.jax.gymnax import GymnaxWrapper
     from envkit.adapters.jax.jumanji import JumanjiWrapper
     from envkit.adapters.minari.datasets import MinariReplay, from_minari, to_minari
+    from envkit.adapters.nle import suite as suite_nle
+    from envkit.adapters.nle.suite import NleWrapper
     from envkit.adapters.pettingzoo import suite as suite_pettingzoo
     from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
     from envkit.adapters.pettingzoo.agents import AgentTimeSteps
@@ -99,6 +103,7 @@ _HOMES = {
     "GymnasiumWrapper": "envkit.adapters.gymnasium.wrapper",
     "GymnaxWrapper": "envkit.adapters.jax.gymnax",
     "JumanjiWrapper": "envkit.adapters.jax.jumanji",
+    "NleWrapper": "envkit.adapters.nle.suite",
     "OneOf": "envkit.adapters.gymnasium.spaces",
     "OpenEnvError": "envkit.remote.openenv_client",
     "OpenEnvWrapper": "envkit.remote.openenv_client",
@@ -163,9 +168,12 @@ _ALIASES = {
     "suite_gym": "envkit.adapters.gym.suite",
     "suite_gymnasium": "envkit.adapters.gymnasium.suite",
     "suite_gymnax": "envkit.adapters.jax.gymnax",
+    "suite_jericho": "envkit.adapters.jericho",
     "suite_minigrid": "envkit.adapters.minigrid",
+    "suite_nle": "envkit.adapters.nle.suite",
     "suite_pettingzoo": "envkit.adapters.pettingzoo.suite",
     "suite_ple": "envkit.adapters.ple.suite",
+    "suite_textworld": "envkit.adapters.textworld",
     "suite_vizdoom": "envkit.adapters.vizdoom.suite",
     "vectorized_envs": "envkit.adapters.gymnasium.vectorize",
     "vizdoom_wrapper": "envkit.adapters.vizdoom.suite",
@@ -192,6 +200,7 @@ __all__ = [
     "GymnaxWrapper",
     "JumanjiWrapper",
     "MinariReplay",
+    "NleWrapper",
     "OneOf",
     "OpenEnvError",
     "OpenEnvWrapper",
@@ -223,9 +232,12 @@ __all__ = [
     "suite_gym",
     "suite_gymnasium",
     "suite_gymnax",
+    "suite_jericho",
     "suite_minigrid",
+    "suite_nle",
     "suite_pettingzoo",
     "suite_ple",
+    "suite_textworld",
     "suite_vizdoom",
     "to_minari",
     "to_pettingzoo",
