@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo examples time-examples test test-all test-browsergym test-openenv test-rllib test-sb3 \
-  test-text-games test-verifiers check lint types docs bench measure tf-agents soak clean
+  test-skyrl test-text-games test-trl test-verifiers check lint types docs bench measure tf-agents soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to walk to a goal"
@@ -25,7 +25,8 @@ help:
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large; parts"
 	@echo "               of it are test-sb3, test-rllib, test-openenv, test-verifiers,"
-	@echo "               test-browsergym and test-text-games, each with an environment of its own"
+	@echo "               test-trl, test-skyrl, test-browsergym and test-text-games, each with an"
+	@echo "               environment of its own"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
 	@echo "               benchmarks/RESULTS.md: half an hour with what there is to install"
@@ -84,6 +85,8 @@ test-all: $(VENV)/.test-all
 	@$(MAKE) --no-print-directory VENV="$(VENV)-rllib" test-rllib
 	@$(MAKE) --no-print-directory VENV="$(VENV)-openenv" test-openenv
 	@$(MAKE) --no-print-directory VENV="$(VENV)-verifiers" test-verifiers
+	@$(MAKE) --no-print-directory VENV="$(VENV)-trl" test-trl
+	@$(MAKE) --no-print-directory VENV="$(VENV)-skyrl" test-skyrl
 	@$(MAKE) --no-print-directory VENV="$(VENV)-browsergym" test-browsergym
 	@$(MAKE) --no-print-directory VENV="$(VENV)-text-games" test-text-games
 
@@ -105,6 +108,15 @@ test-openenv: $(VENV)/.test-openenv
 test-verifiers: $(VENV)/.test-verifiers
 	@"$(RUN)" -m pytest -o faulthandler_timeout=3600 tests/remote/verifiers_checks.py \
 	  tests/sessions/verifiers_checks.py
+
+# Nor the versions of PyTorch and transformers that TRL asks for.
+test-trl: $(VENV)/.test-trl
+	@"$(RUN)" -m pytest tests/sessions/trl_checks.py
+
+# Nor what SkyRL's environments ask for. SkyRL's own generator plays them too, where SkyRL
+# is installed.
+test-skyrl: $(VENV)/.test-skyrl
+	@"$(RUN)" -m pytest tests/sessions/test_skyrl.py tests/sessions/skyrl_checks.py
 
 # Nor the one version of Playwright that BrowserGym asks for. Without a Chromium they are
 # skipped.
@@ -151,7 +163,7 @@ soak: $(VENV)/.test
 
 clean:
 	rm -rf "$(VENV)" "$(VENV)-examples" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym" \
-	  "$(VENV)-text-games" "$(VENV)-verifiers"
+	  "$(VENV)-text-games" "$(VENV)-verifiers" "$(VENV)-trl" "$(VENV)-skyrl"
 	rm -rf "$(VENV)"-bench* docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
@@ -228,6 +240,18 @@ $(VENV)/.test-openenv: $(VENV)/.python pyproject.toml
 $(VENV)/.test-verifiers: $(VENV)/.python pyproject.toml
 	@echo "Installing the trainer verifiers, with OpenEnv, transformers and others"
 	@"$(RUN)" -m pip install -q -e ".[test-verifiers]"
+	@touch "$@"
+
+$(VENV)/.test-trl: $(VENV)/.python pyproject.toml
+	@echo "Installing the trainer TRL, with PyTorch and transformers"
+	@"$(RUN)" -m pip install -q --index-url "$(TORCH_INDEX)" "torch>=2.4" || \
+	  echo "PyTorch comes with CUDA then, which takes longer"
+	@"$(RUN)" -m pip install -q -e ".[test-trl]"
+	@touch "$@"
+
+$(VENV)/.test-skyrl: $(VENV)/.python pyproject.toml
+	@echo "Installing SkyRL-Gym"
+	@"$(RUN)" -m pip install -q -e ".[test-skyrl]"
 	@touch "$@"
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml

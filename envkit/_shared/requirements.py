@@ -15,10 +15,12 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray>=2.40",),
     "rllib": ("gymnasium>=1.0", "ray[rllib]>=2.52", "torch>=2.4"),
     "sb3": ("gymnasium>=1.0", "stable-baselines3>=2.4"),
+    "skyrl": ("skyrl-gym>=0.4",),
     "tensorboard": ("tensorboard>=2.16",),
     "tf": ("tensorflow>=2.16",),
     "torch": ("torch>=2.4",),
     "torchrl": ("torch>=2.4", "torchrl>=0.7"),
+    "trl": ("transformers>=5.13", "trl>=1.16"),
     "verifiers": ("verifiers>=0.4,<0.5; python_version >= '3.11'",),
     "video": ("imageio-ffmpeg>=0.5.1",),
 }
@@ -30,5 +32,6 @@ INSTALLED_BY = {
     "pil": "pillow",
     "playwright": "browsergym-core",
     "pygame": "pygame-ce",
+    "skyrl_gym": "skyrl-gym",
     "tensordict": "torchrl",
 }

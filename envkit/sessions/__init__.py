@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from envkit.sessions.session import Turn as Turn
     from envkit.sessions.sessions import Sessions as Sessions
     from envkit.sessions.sessions import SessionStatistics as SessionStatistics
+    from envkit.sessions.skyrl import to_skyrl as to_skyrl
     from envkit.sessions.tools import Tool as Tool
     from envkit.sessions.tools import ToolEnvironment as ToolEnvironment
     from envkit.sessions.tools import tool as tool
+    from envkit.sessions.trl import to_trl as to_trl
     from envkit.sessions.verifiers import to_verifiers as to_verifiers
 
 _HOMES = {
@@ -38,6 +40,8 @@ _HOMES = {
     "Tool": "envkit.sessions.tools",
     "ToolEnvironment": "envkit.sessions.tools",
     "Turn": "envkit.sessions.session",
+    "to_skyrl": "envkit.sessions.skyrl",
+    "to_trl": "envkit.sessions.trl",
     "to_verifiers": "envkit.sessions.verifiers",
     "tool": "envkit.sessions.tools",
 }

@@ -14,8 +14,9 @@ import numpy as np
 from envkit import ArraySpec, PyEnvironment, TimeStep, restart, termination, transition
 from envkit.sessions import ToolEnvironment, tool
 from envkit.specs import BoundedArraySpec
+from envkit.specs.special import ObjectSpec, Strings
 
-__all__ = ["DIE", "HANG", "RAISE", "WAIT", "Owned", "Room", "Slow"]
+__all__ = ["DIE", "HANG", "RAISE", "WAIT", "Guess", "Owned", "Room", "Slow", "Traps"]
 
 WAIT, RAISE, DIE, HANG = range(4)
 
@@ -139,3 +140,58 @@ class Room(ToolEnvironment):
             self.finish()
             return "You are out."
         return "The door is locked."
+
+
+class Traps(ToolEnvironment):
+    """Doors, of which one is right; and a trap, which loses the environment."""
+
+    def begin(self, rng):
+        self.right = int(rng.integers(1000))
+        return f"The right door is {self.right}."
+
+    @tool
+    def open(self, door: int) -> str:
+        """Opens a door.
+
+        Args:
+            door: Its number.
+        """
+        if door != self.right:
+            self.reward = -0.25
+            return "A wall."
+        self.reward = 1.0
+        self.finish()
+        return "You are out."
+
+    @tool
+    def touch(self, trap: Literal["raise", "die"]) -> str:
+        """Touches a trap.
+
+        Args:
+            trap: Which one.
+        """
+        if trap == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("It was a trap.")
+
+
+class Guess(PyEnvironment):
+    """Text without tools: a word is to be guessed, which the first text shows."""
+
+    def action_spec(self) -> ArraySpec:
+        return ObjectSpec(name="guess", kind=Strings(str))
+
+    def observation_spec(self) -> ArraySpec:
+        return ObjectSpec(name="text", kind=Strings(str))
+
+    def seed(self, seed: Any) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def _reset(self) -> TimeStep:
+        self._word = f"word{int(self._rng.integers(1000))}"
+        return restart(ObjectSpec.wrap(f"Say {self._word}"))
+
+    def _step(self, action: Any) -> TimeStep:
+        if str(np.asarray(action, object)[()]) == self._word:
+            return termination(ObjectSpec.wrap("Right."), 1.0)
+        return transition(ObjectSpec.wrap("Wrong."), -0.5)
