@@ -277,7 +277,7 @@ def _unknown_name(name: str) -> str:
             f"There is no environment named {name!r}; {there_are} "
             f"{', '.join(map(repr, versions))}."
         )
-    if name.endswith(".py") or os.sep in name:
+    if name.endswith(".py") or (os.sep in name and os.path.exists(name)):
         return _names_a_file(name, name, "NAME")
     if name in schemes():
         address = address_in(name)
@@ -286,10 +286,18 @@ def _unknown_name(name: str) -> str:
             remedy = f"where its server is, such as '{name}:{address}'"
         return f"{name!r} alone is not an environment: write {remedy}."
     known = sorted({without_version(other) for other in _registry})
-    return (
+    text = (
         f"There is no environment named {name!r}.{suggestion(bare, known)} "
         f"Known names are {', '.join(known)}; an environment of your own is "
         "'module:attribute'."
+    )
+    if bare == name and "/" not in name:
+        return text
+    # Libraries are not searched here, because that imports them.
+    example = "Acrobot-v1" if bare == name else name
+    return (
+        f"{text} A library's name follows its scheme, as in 'gymnasium:{example}'; "
+        f"`envkit list {bare.rpartition('/')[2]}` searches all libraries."
     )
 
 

@@ -238,6 +238,25 @@ def test_an_unknown_name_gets_the_nearest_ones_suggested(name, suggestion, monke
 
 
 @pytest.mark.parametrize(
+    ("name", "example", "pattern"),
+    [
+        ("Pendulum-v1", "Pendulum-v1", "Pendulum"),
+        ("ALE/Pong-v5", "ALE/Pong-v5", "Pong"),
+        ("cartpole/swingup", "Acrobot-v1", "swingup"),
+    ],
+)
+def test_the_name_of_a_library_without_its_scheme_is_shown_with_one(
+    name, example, pattern
+):
+    error, text = told(make, name)
+    assert error is ValueError
+    assert text.endswith(
+        f" A library's name follows its scheme, as in 'gymnasium:{example}'; "
+        f"`envkit list {pattern}` searches all libraries."
+    )
+
+
+@pytest.mark.parametrize(
     ("target", "problem"),
     [
         (
