@@ -86,6 +86,6 @@ def test_dir_lists_the_public_names():
 
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(
-        AttributeError, match=r"^module 'envkit' has no attribute 'Env'$"
+        AttributeError, match=r"^module 'envkit' has no attribute 'Nothing'$"
     ):
-        _ = envkit.Env
+        _ = envkit.Nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 
 import gymnasium
@@ -366,3 +367,39 @@ def test_another_order_is_refused_with_the_closest(order, hint):
         "autoreset must be one of AutoReset.NEXT_STEP, AutoReset.SAME_STEP, "
         f"AutoReset.DISABLED, got {order!r}.{hint}",
     ) == told(AutoReset.of, order)
+
+
+# Names of modules.
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "instead"),
+    [
+        ("envkit", "make_vec", "make(target, num_envs=8) makes a pool"),
+        ("envkit", "RealTimeEnvironment", "it is in envkit.realtime"),
+        ("envkit", "TorchEnvironment", "it is in envkit.torch"),
+        ("envkit.adapters", "LogEpisodes", "it is in envkit.wrappers"),
+        ("envkit.wrappers", "ClipAction", "it is ActionClipWrapper(env)"),
+    ],
+)
+def test_a_module_says_what_to_use_instead_of_a_name_that_it_lacks(
+    package, name, instead
+):
+    module = importlib.import_module(package)
+    expected = f"{package} has no {name}: {instead}."
+    assert (AttributeError, expected) == told(getattr, module, name)
+    statement = f"from {package} import {name}"
+    assert (ImportError, expected) == told(exec, statement, {})
+    assert not hasattr(module, name)
+
+
+def test_each_wrapper_of_gymnasium_is_there_or_explained():
+    theirs = {*gymnasium.wrappers.__all__, *gymnasium.wrappers.vector.__all__}
+    missing = [name for name in theirs if not hasattr(envkit.wrappers, name)]
+    texts = [told(getattr, envkit.wrappers, name)[1] for name in missing]
+    assert [] == [text for text in texts if "has no attribute" in text]
+
+
+def test_other_names_keep_the_message_of_python():
+    text = "module 'envkit' has no attribute 'nonsense'"
+    assert (AttributeError, text) == told(getattr, envkit, "nonsense")

@@ -48,6 +48,14 @@ def lazy_names(
             value = getattr(importlib.import_module(homes[name]), name)
             scope[name] = value  # later uses find it directly
             return value
+        asks = sys._getframe(1)
+        # An import statement first looks whether a module of the name must be loaded.
+        if not name.startswith("_") and asks.f_code.co_name != "_handle_fromlist":
+            from envkit._internal.other_names import no_name
+
+            error = no_name(package, name, asks)
+            if error is not None:
+                raise error
         # With its name and owner, Python itself suggests the nearest name.
         raise AttributeError(
             f"module {package!r} has no attribute {name!r}",
