@@ -269,6 +269,7 @@ def _knowing_more(base: Any) -> Any:
                 functools.cached_property: _reduce_property,
                 Constructor: _reduce_recipe,
                 functools.partial: _reduce_partial,
+                types.CodeType: _reduce_code(base.dispatch_table[types.CodeType]),
             },
             base.dispatch_table,
         )
@@ -284,6 +285,23 @@ def _knowing_more(base: Any) -> Any:
             return reduced
 
     return Pickler
+
+
+# What cloudpickle writes instead of a file's name.
+_NO_FILE = "<dynamic-code>"
+
+
+def _reduce_code(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a reducer that keeps the file's name, which tracebacks show."""
+
+    def reduced(code: types.CodeType) -> Any:
+        make, args = reduce(code)
+        return make, tuple(
+            code.co_filename if isinstance(arg, str) and arg == _NO_FILE else arg
+            for arg in args
+        )
+
+    return reduced
 
 
 def _reduce_cache(cache: Any) -> Any:

@@ -63,6 +63,15 @@ def test_the_traceback_of_a_constructor_begins_with_it(backend):
     assert ["<lambda>", "__init__"] == frames_of(str(raised.value))
 
 
+def test_the_traceback_of_a_function_that_travels_by_value_shows_its_lines():
+    make_env = lambda: Unfinished()  # noqa: E731  # no worker can look it up
+    with pytest.raises(ConstructorError) as raised:
+        ParallelPyEnvironment([make_env])
+    text = str(raised.value)
+    assert f'File "{__file__}", line ' in text
+    assert "    make_env = lambda: Unfinished()" in text
+
+
 def test_an_error_of_envkits_own_code_keeps_its_frames():
     with ParallelPyEnvironment([CountingEnv], backend="inline") as env:
         env.reset()
