@@ -26,14 +26,11 @@ _INLINE = (
 )
 _WRAPPER = "PyEnvironmentBaseWrapper is the base class of wrappers"
 _SPACE = "specs take the place of spaces; BoundedArraySpec has a minimum and a maximum"
-_CHECK = "envkit.testing.check_environment(make_env) checks an environment"
+_CHECK = "check_environment(make_env) checks an environment"
 _NORMALIZED = "NormalizeReward(NormalizeObservation(env), 0.99) normalizes both"
 _SELECT = "it is SelectObservation(env, names)"
 _CHECKER = "it is PassiveChecker(env)"
-_TENSORS = (
-    "actions may be tensors, and envkit.torch.TorchEnvironment returns time steps of "
-    "tensors"
-)
+_TENSORS = "actions may be tensors, and TorchEnvironment returns time steps of tensors"
 _SHOWN = "`envkit play` shows a game in a window, and so does render('human')"
 _DRAWN = "TransformObservation(AddRenderObservation(env), function) draws over pictures"
 # Names in gymnasium, gymnasium.vector and gymnasium.wrappers, and of Stable-Baselines3.
@@ -60,7 +57,7 @@ _NAMES = {
         "spaces": _SPACE,
         "vector": _POOL,
     },
-    "envkit.wrappers": {
+    "wrappers": {
         "AddWhiteNoise": _DRAWN,
         "ArrayConversion": _TENSORS,
         "AtariWrapper": "it is AtariPreprocessing(env)",
@@ -104,10 +101,10 @@ def no_name(package: str, name: str, frame: FrameType) -> Exception | None:
 
     Example:
         >>> import sys
-        >>> no_name("envkit", "RealTimeEnvironment", sys._getframe())
-        AttributeError('envkit has no RealTimeEnvironment: it is in envkit.realtime.')
+        >>> no_name("envkit", "SpecError", sys._getframe())
+        AttributeError('envkit has no SpecError: it is in envkit.errors.')
     """
-    instead = _NAMES.get(package, {}).get(name, "")
+    instead = _NAMES.get(package.removeprefix("envkit."), {}).get(name, "")
     if not instead:
         home = _home_of(name)
         if not home:
