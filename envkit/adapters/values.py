@@ -19,7 +19,7 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
-from envkit.specs.validation import check_fits
+from envkit.specs.validation import check_fits, explain
 from envkit.types import Array, NestedSpec
 
 __all__ = [
@@ -98,10 +98,27 @@ class Converter:
             if str(error):  # the leaf's own message is the best
                 raise
         misfit, spec = _left_to_explain(value, self._spec, self._leaves)
+        clips = self._root == "action" and _is_outside(misfit, spec)
         check_fits(
-            misfit, spec, subject=self._subject, root=self._root, path=self._path
+            misfit,
+            spec,
+            subject=self._subject,
+            root=self._root,
+            path=self._path,
+            context="ActionClipWrapper(env) clips actions." if clips else "",
         )
         raise AssertionError("A leaf function refuses what fits its spec.")
+
+
+def _is_outside(value: Any, spec: NestedSpec) -> bool:
+    """Returns True if a value only exceeds the bounds of floating-point numbers."""
+
+    def wide(leaf: ArraySpec) -> ArraySpec:
+        if type(leaf) is not BoundedArraySpec or leaf.dtype.kind != "f":
+            return leaf
+        return leaf.replace(minimum=-np.inf, maximum=np.inf)
+
+    return explain(value, nest.map_structure(wide, spec)) is None
 
 
 def map_specs(function: Callable[[Any], Any], spec: NestedSpec) -> Any:

@@ -221,7 +221,7 @@ def test_an_invalid_action_is_explained_and_moves_nothing(message_of):
         "maximum=2.0)\n"
         "  got        array of shape (1,), dtype float64, values 3.0 … 3.0\n\n"
         "1 of 1 element is above the maximum 2.0: 3.0 at index (0,). The other leaf "
-        "fits."
+        "fits.\nActionClipWrapper(env) clips actions."
     ) == message_of(SpecError, lambda: env.step({"way": 1, "speed": np.array([3.0])}))
     assert [] == env.actions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -92,6 +93,18 @@ def test_a_refusal_of_envkits_needs_no_traceback():
         "termination or truncation."
     ) == first
     assert [] == frames_of(str(raised.value))
+
+
+def test_an_action_out_of_bounds_is_explained_by_the_pool_too():
+    maker = lambda: gymnasium.make("Pendulum-v1")  # noqa: E731
+    with ParallelPyEnvironment([maker], backend="inline") as env:
+        env.reset()
+        with pytest.raises(EnvironmentRaised) as raised:
+            env.step(np.full((1, 1), 3.0, np.float32))
+    assert (
+        "1 of 1 element is above the maximum 2.0: 3.0 at index (0,).\n"
+        "ActionClipWrapper(env) clips actions.\n"
+    ) in str(raised.value)
 
 
 class Blind(PyEnvironment):
