@@ -129,6 +129,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.remote.dm_env_rpc_messages": {"dm_env_rpc", "google"},
     "envkit.remote.dm_env_rpc_tensors": {"dm_env_rpc"},
     "envkit.remote.openenv": {"starlette", "uvicorn"},
+    "envkit.sessions.nemo": {"starlette"},
     "envkit.sessions.skyrl": {"skyrl_gym"},
     "envkit.sessions.verifiers": {"verifiers"},
 }

@@ -11,7 +11,6 @@ OpenEnv's own package is neither needed nor imported.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hmac
 import logging
@@ -26,6 +25,7 @@ from envkit._shared.admission import MOST_STRANGERS, Admission, WrongSecretError
 from envkit._shared.admitting_loop import AdmittingLoop
 from envkit._shared.closing import Closable
 from envkit._shared.health import HEALTH_PATH, HealthAnswer
+from envkit._shared.http_tokens import token_in
 from envkit._shared.json_schema import EXACT_SCHEMA
 from envkit._shared.listening import listener, place_of
 from envkit._shared.server_secret import Holder, ServerSecret
@@ -293,7 +293,7 @@ class OpenEnvServer(Closable):
         Raises:
             WrongSecretError: The token is missing or not valid.
         """
-        given = _token_in(headers)
+        given = token_in(headers)
         if given is None:
             return self._secret.holder_of(None)
         return self._secret.holder_of(lambda token: hmac.compare_digest(given, token))
@@ -362,26 +362,6 @@ def _no_json(headers: Any) -> str | None:
     if is_json(kind) or not (kind or has_body):
         return None
     return f"The header Content-Type must be application/json, got {kind[:80]!r}."
-
-
-def _token_in(headers: Any) -> bytes | None:
-    """Returns the token in the header `Authorization`; `None` if there is none.
-
-    Users of OpenEnv's client cannot set headers, but a name and a password in their
-    address become a header of the scheme `Basic`; the token is its password. Browsers
-    add that header to requests from other sites' pages too, but these also name their
-    site.
-    """
-    header: str = headers.get("authorization", "")
-    scheme, _, value = header.partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip().encode("latin-1")
-    if scheme.lower() != "basic" or "origin" in headers:
-        return None
-    try:
-        return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
-    except ValueError:  # also binascii.Error
-        return None
 
 
 class Site:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from envkit.sessions.leases import Group as Group
     from envkit.sessions.leases import Lease as Lease
     from envkit.sessions.leases import LeaseTimeout as LeaseTimeout
+    from envkit.sessions.nemo import to_nemo as to_nemo
     from envkit.sessions.session import Session as Session
     from envkit.sessions.session import SessionEnded as SessionEnded
     from envkit.sessions.session import SessionLost as SessionLost
@@ -40,6 +41,7 @@ _HOMES = {
     "Tool": "envkit.sessions.tools",
     "ToolEnvironment": "envkit.sessions.tools",
     "Turn": "envkit.sessions.session",
+    "to_nemo": "envkit.sessions.nemo",
     "to_skyrl": "envkit.sessions.skyrl",
     "to_trl": "envkit.sessions.trl",
     "to_verifiers": "envkit.sessions.verifiers",
