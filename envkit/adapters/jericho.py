@@ -8,7 +8,7 @@ Some things in a player's commands must not reach the interpreter:
 
 | command                  | in the interpreter              | here             |
 |--------------------------|---------------------------------|------------------|
-| a NUL                    | ends the process                | a space          |
+| a NUL or a backslash     | may end the process             | a space          |
 | `save`, `restore`        | files that all episodes share   | a note, no step  |
 | `script`                 | writes a file                   | a note, no step  |
 | `restart`                | another episode within this one | a note, no step  |
@@ -63,6 +63,8 @@ _LONGEST_COMMAND = 197
 # Of a story file.
 _HEADER, _VERSIONS = 64, range(1, 9)
 _SEEDS = 2**31 - 1
+# A backslash begins a command for the interpreter itself.
+_UNSAFE = re.compile(r"[^ -~]|\\")
 _REFUSED = re.compile(
     r"(?:^|[.;!?]|\bthen\b)[\s\"'#$]*"
     r"(?:save|resto|restart|script|transc|noscri|unscri|recording|replay)",
@@ -204,7 +206,7 @@ def plain_command(text: str) -> str | None:
     if _REFUSED.search(text):
         return None
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    words = "".join(letter if letter.isprintable() else " " for letter in plain).split()
+    words = _UNSAFE.sub(" ", plain).split()
     return " ".join(words)[:_LONGEST_COMMAND]
 
 

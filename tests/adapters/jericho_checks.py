@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
+import string
 import warnings
 
 import pytest
@@ -65,6 +66,15 @@ def test_a_command_is_made_plain(story):
             )
         assert "verb I" in text_of(env.step("x" * 5000))
         assert env.step("\u4f60\u597d \0").is_mid()
+
+
+def test_no_text_ends_the_process(story):
+    letters, rng = f"{string.printable}\0\x9b\u00e9\u4f60\\", random.Random(1)
+    with envkit.make(f"jericho:{story}") as env:
+        env.reset()
+        for _ in range(500):
+            env.step("".join(rng.choices(letters, k=rng.randrange(300))))
+        assert env.reset().is_first()
 
 
 @pytest.mark.parametrize(
