@@ -139,6 +139,13 @@ def test_lockstep_and_halves_are_compared(tmp_path):
     assert ["lockstep", "halves", "halves"] == re.findall("^[a-z]+", output, re.M)
 
 
+def test_agents_in_groups_guess_words_in_sessions(tmp_path):
+    output = run(tmp_path, "word_sessions", SESSIONS=12, GROUPS=4, SECONDS=0.0)
+    found, attempts, guesses = numbers(output.splitlines()[-1])
+    assert 8 < found < attempts == 32
+    assert 1.0 < guesses < 3.0
+
+
 def test_the_new_librarys_game_is_won_by_braking(tmp_path):
     output = run(tmp_path, "new_library", STEPS=80)
     at_random, careful = (numbers(line)[1] for line in output.splitlines()[-2:])

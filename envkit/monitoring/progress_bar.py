@@ -50,11 +50,14 @@ def progress(
     that begin an episode included. Calls of `reset` don't count. Of an asynchronous
     pool, every action sent counts.
 
-    Pass the outermost object that your program steps, with its wrappers.
+    Pass the outermost object that your program steps, with its wrappers. Of
+    `Sessions`, episodes are counted instead: `with progress(sessions, 1000):`.
 
     Args:
-        env: The environment: single, batch, pool, asynchronous or `TFPyEnvironment`.
-        steps: After how many steps a loop over it ends; `None` for no end.
+        env: The environment: single, batch, pool, asynchronous, `TFPyEnvironment` or
+            `Sessions`.
+        steps: After how many steps, or episodes of `Sessions`, a loop over it ends;
+            `None` for no end.
         description: A text in front of the line.
         file: Where the line goes; `sys.stderr` by default.
         console: A `rich` console to use instead.
@@ -133,7 +136,7 @@ class Progress:
         self._told: int | None = None
         self._is_open = self._has_closed = False
         self._began = self._ended = 0.0
-        self._samples: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int, int]] = deque()
 
     # What it counts.
 
@@ -141,6 +144,12 @@ class Progress:
     def steps(self) -> int:
         """The steps so far, of all rows."""
         return self._source.steps if self._told is None else self._told
+
+    @property
+    def done(self) -> int:
+        """What the total counts, so far: steps, or episodes of `Sessions`."""
+        is_steps = self._source.unit == "steps" or self._told is not None
+        return self.steps if is_steps else self.episodes
 
     @property
     def rows(self) -> int | None:
@@ -183,17 +192,21 @@ class Progress:
         """The steps per second: of the last 30 seconds, or at the end of all."""
         if not self._is_open or not self._samples:
             return self.steps / self.elapsed if self.elapsed else 0.0
-        then, before = self._samples[0]
+        then, before, _ = self._samples[0]
         passed = time.monotonic() - then
         return (self.steps - before) / passed if passed > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds for the remaining steps at this speed; `None` if unknown."""
-        speed = self.steps_per_second
-        if self.total is None or not speed:
+        """The seconds for the rest at this speed; `None` if unknown."""
+        if self.total is None:
             return None
-        return max(self.total - self.steps, 0) / speed
+        left, before, passed = self.total - self.done, 0, self.elapsed
+        if self._is_open and self._samples:
+            then, _, before = self._samples[0]
+            passed = time.monotonic() - then
+        gained = self.done - before
+        return max(left, 0) * passed / gained if gained and passed > 0 else None
 
     @property
     def is_open(self) -> bool:
@@ -213,6 +226,9 @@ class Progress:
         """Yields the counts, the most important first."""
         total = "" if self.total is None else f"/{self.total:,}"
         rows = "" if self.rows is None else f" in {counted(self.rows, 'row')}"
+        if self._source.unit == "episodes":
+            yield f"{self.done:,}{total} episodes"
+            total = ""
         yield f"{self.steps:,}{total} steps{rows}"
         speed = self.steps_per_second
         if speed:
@@ -251,7 +267,7 @@ class Progress:
         is_mine = self._open()
         idle = 0
         try:
-            while self.total is None or self.steps < self.total:
+            while self.total is None or self.done < self.total:
                 before = self.steps
                 yield before
                 self._refresh_if_due()
@@ -315,7 +331,7 @@ class Progress:
         now = time.monotonic()
         self._due = now + _PAUSE
         self._source.start(self._refresh)
-        self._samples.append((now, self.steps))
+        self._samples.append((now, self.steps, self.done))
         while self._samples[0][0] < now - _WINDOW:
             self._samples.popleft()
         if self._lines is not None:

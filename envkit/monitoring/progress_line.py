@@ -34,7 +34,7 @@ class Shown(Protocol):
     description: str
 
     @property
-    def steps(self) -> int: ...  # noqa: D102
+    def done(self) -> int: ...  # noqa: D102
 
     def texts(self) -> Iterator[str]:
         """Yields the counts, the most important first."""
@@ -165,7 +165,7 @@ class _Line:
             width -= Text(progress.description).cell_len + 1
         left = min(width - text.cell_len - 1, _WIDEST)
         if progress.total and left >= _NARROWEST:
-            bar = ProgressBar(progress.total, min(progress.steps, progress.total))
+            bar = ProgressBar(progress.total, min(progress.done, progress.total))
             yield from console.render(bar, options.update(width=left, max_width=left))
             yield Segment(" ")
         text.truncate(max(width, 1), overflow="ellipsis")

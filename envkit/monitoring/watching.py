@@ -45,6 +45,7 @@ class Source(Protocol):
     """What `Progress` shows: the counts of an environment, or of anything else.
 
     Attributes:
+        unit: What the total of a `Progress` counts, "steps" or "episodes".
         steps: The steps so far, of all rows.
         rows: The number of rows; `None` for a single environment.
         episodes: How many episodes have ended.
@@ -53,6 +54,8 @@ class Source(Protocol):
         restarts: How many times workers or environments were replaced.
     """
 
+    @property
+    def unit(self) -> str: ...  # noqa: D102
     @property
     def steps(self) -> int: ...  # noqa: D102
     @property
@@ -295,6 +298,8 @@ class Watch:
         env: The environment.
         steps: The steps so far, of all rows.
     """
+
+    unit = "steps"
 
     def __init__(self, env: Any) -> None:
         """Finds the environment, in an adapter too; watches from `start` on."""

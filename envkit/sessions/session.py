@@ -146,8 +146,8 @@ class Owner(Protocol):
     def release(self, slot: Slot) -> None:
         """Takes a slot back."""
 
-    def count_end(self, turn: Turn) -> None:
-        """Counts an ended episode."""
+    def count(self, turn: Turn, losses: int) -> None:
+        """Counts a turn, and the losses that came with it."""
 
 
 class Session:
@@ -354,10 +354,9 @@ class Session:
             answer.info,
             steps,
         )
-        if end is not None:
-            self._owner.count_end(turn)
-            if self._has_one_episode:
-                self.end("attempted")
+        self._owner.count(turn, len(answer.losses))
+        if end is not None and self._has_one_episode:
+            self.end("attempted")
         return turn
 
 

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from envkit.errors import CallOrderError, ClosedError, WorkerError
 from envkit.extend import checked_size, describe
-from envkit.losses import Loss
 from envkit.parallel import AsyncParallelPyEnvironment, RestartPolicy
 from envkit.parallel.backends.base import Backend
 from envkit.registry import constructor
+from envkit.sessions.counts import SessionCounts
 from envkit.sessions.driver import Answer, Driver, Request, ignore, settle
 from envkit.sessions.leases import Group, Lease, Queue
 from envkit.sessions.session import Session, Slot, Turn
@@ -150,6 +150,7 @@ class Sessions:
         self._last_error: Exception | None = None
         self._leases = self._steps = self._episodes = 0
         self._lost = self._reclaimed = 0
+        self._counting: list[SessionCounts] = []
 
     # Opening and closing.
 
@@ -329,12 +330,14 @@ class Sessions:
         self._sessions.pop(slot.row, None)
         self._put_back(slot)
 
-    def count_end(self, turn: Turn) -> None:
-        """Counts an ended episode."""
-        if isinstance(turn.end, Loss):
+    def count(self, turn: Turn, losses: int) -> None:
+        """Counts a turn, and the losses that came with it."""
+        if turn.is_lost:
             self._lost += 1
-        else:
+        elif turn.end is not None:
             self._episodes += 1
+        for counts in self._counting:
+            counts.add(turn, losses)
 
     def _put_back(self, slot: Slot) -> None:
         if self._state != "open" or slot.running is not None or slot.is_gone:
@@ -412,6 +415,10 @@ class Sessions:
             lost=self._lost,
             reclaimed=self._reclaimed,
         )
+
+    def progress_source(self) -> SessionCounts:
+        """Returns what counts for `envkit.progress`, which calls it."""
+        return SessionCounts(self._counting)
 
     def __repr__(self) -> str:
         return f"<Sessions of {self._size} {self._target!r}, {self._state}>"
