@@ -86,7 +86,7 @@ nitpick_ignore_regex = [
         r"|socket|ssl|tensorflow|torch|types|typing|zipfile)\..*",
     ),
     (r"py:class", r"(.*\.)?(Self|Spec\w*T|AnyPool|Change|Ignored|Info|Method|Path)"),
-    (r"py:class", r"deque|Axes|Figure|envkit\.sessions\.\w+\.T"),
+    (r"py:class", r"deque|Axes|Console|Figure|envkit\.sessions\.\w+\.T"),
 ]
 intersphinx_mapping = {}
 if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here

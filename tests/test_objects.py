@@ -383,7 +383,7 @@ def test_a_package_adds_the_wrapper_of_its_objects(tmp_path, monkeypatch):
             lambda: make(OURS, num_envs=2, backend="inline", num_worker=2),
             "Did you mean num_workers, an option of pools?",
         ),
-        (lambda: make("GridWorld", siez=5), "Did you mean size?"),
+        (lambda: make("GridWorld", sizes=5), "Did you mean size?"),
         (
             lambda: make(OURS, batch_size=4),
             "This environment makes no batches itself: write num_envs=4, which makes "

@@ -183,7 +183,7 @@ def test_a_curve_can_be_drawn_into_axes(tmp_path):
         ("begun", {}, "No episode of the run in"),
         ("other", {}, "is not a log of LogEpisodes"),
         ("broken", {}, "cannot be read"),
-        ("x", {"y": "retrun"}, "has no 'retrun': it has 'episode'"),
+        ("x", {"y": "returned"}, "has no 'returned': it has 'episode'"),
         ("x", {"x": "steps"}, "x must be one of 'step', 'time', 'episode'"),
         ("x", {"spread": "sd"}, "spread must be one of 'std', 'minmax'"),
         ("nan", {}, "has no number for 'return'"),
