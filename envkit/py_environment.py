@@ -8,6 +8,7 @@ resets an environment that was not reset, and makes state tokens.
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import functools
 from types import TracebackType
@@ -68,6 +69,14 @@ class Specified(abc.ABC):
     @abc.abstractmethod
     def action_spec(self) -> NestedSpec:
         """Returns the specs of an action, without a batch dimension."""
+
+    def __repr__(self) -> str:
+        # The number of rows of a half-made object may raise anything.
+        size = None
+        with contextlib.suppress(Exception):
+            size = getattr(self, "batch_size", None)
+        arguments = f"batch_size={size}" if isinstance(size, int) else ""
+        return f"{type(self).__name__}({arguments})"
 
     def reward_spec(self) -> NestedSpec:
         """Returns the spec of the reward: a float32 scalar unless overridden."""

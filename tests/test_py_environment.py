@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from envkit import (
     ArraySpec,
+    BatchedPyEnvironment,
     BoundedArraySpec,
     EnvironmentSpec,
     PyEnvironment,
@@ -23,6 +24,7 @@ from envkit import (
     time_step_spec,
     transition,
 )
+from envkit.envs import CartPole
 from envkit.errors import CallOrderError, SpecError
 from envkit.py_environment import EnvironmentState
 from envkit.testing import CountingEnv
@@ -870,3 +872,19 @@ def test_a_state_that_cannot_be_restored_keeps_the_current_time_step():
     token = env.get_state()
     assert (OSError, "disk full") == told(env.set_state, token)
     assert env.current_time_step() is first
+
+
+# How it is shown.
+
+
+@pytest.mark.parametrize(
+    ("env", "shown"),
+    [
+        (Walk(), "Walk()"),
+        (Walk.__new__(Walk), "Walk()"),
+        (CartPole(batch_size=3), "CartPole(batch_size=3)"),
+        (BatchedPyEnvironment([Walk(), Walk()]), "BatchedPyEnvironment(batch_size=2)"),
+    ],
+)
+def test_an_environment_is_shown_as_its_class_with_the_number_of_rows(env, shown):
+    assert shown == repr(env)
