@@ -529,19 +529,27 @@ def _refuse_objects(target: Any) -> None:
     from envkit._internal.objects import is_environment, is_of_library, shown_recipe
 
     if is_environment(target) or is_of_library(target):
-        kind, _ = shown_recipe(target)
+        kind, named = shown_recipe(target)
+        dish, recipe = f"{kind}(...)", f'"{named}"'
+        width = max(len(dish), len(recipe)) + 4
         raise TypeError(
-            f"The target is {a_or_an(kind)} object; a constructor is something to call "
-            "that makes one.\n\n"
-            f"  constructor({kind}(...))       # the finished dish\n"
-            f"  constructor({kind}, ...)       # the recipe"
+            f"The target is {a_or_an(kind)} object; a target is something to call that "
+            "makes one, or a name.\n\n"
+            f"  {dish.ljust(width)}# the finished dish\n"
+            f"  {kind.ljust(width)}# the recipe\n"
+            f"  {recipe.ljust(width)}# the recipe, by name"
         )
     if not callable(target):
         from envkit.specs.validation import describe
 
+        several = (
+            " ParallelPyEnvironment takes a list of constructors."
+            if isinstance(target, list | tuple)
+            else ""
+        )
         raise TypeError(
             f"The target is {describe(target)}, which is non-callable. It must be a "
-            "string or something to call that makes an environment."
+            f"string or something to call that makes an environment.{several}"
         )
 
 

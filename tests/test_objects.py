@@ -303,10 +303,11 @@ class Lookalike:
         ),
         (
             lambda: make(cartpole(), num_envs=2),
-            "The target is a CartPoleEnv object; a constructor is something to call "
-            "that makes one.\n\n"
-            "  constructor(CartPoleEnv(...))       # the finished dish\n"
-            "  constructor(CartPoleEnv, ...)       # the recipe",
+            "The target is a CartPoleEnv object; a target is something to call that "
+            "makes one, or a name.\n\n"
+            "  CartPoleEnv(...)           # the finished dish\n"
+            "  CartPoleEnv                # the recipe\n"
+            '  "gymnasium:CartPole-v1"    # the recipe, by name',
         ),
         (
             lambda: TimeLimit(type(cartpole().unwrapped), 2),

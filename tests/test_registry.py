@@ -382,7 +382,6 @@ def test_an_attribute_that_cannot_be_called_is_refused(attribute, what):
     [
         (None, "None"),
         (7, "7 of type int"),
-        ([CountingEnv], "a list of 1 element"),
         (b"CartPole", "the string b'CartPole'"),
     ],
     ids=repr,
@@ -396,12 +395,22 @@ def test_a_target_that_cannot_be_called_is_refused(target, what):
     assert (TypeError, expected) == told(register, "Name", target)
 
 
+def test_a_list_of_constructors_belongs_to_a_pool():
+    expected = (
+        "The target is a list of 1 element, which is non-callable. It must be a string "
+        "or something to call that makes an environment. ParallelPyEnvironment takes a "
+        "list of constructors."
+    )
+    assert (TypeError, expected) == told(make, [CountingEnv])
+
+
 def test_passing_an_environment_instead_of_its_constructor_is_explained():
     expected = (
-        "The target is a CountingEnv object; a constructor is something to call that "
-        "makes one.\n\n"
-        "  constructor(CountingEnv(...))       # the finished dish\n"
-        "  constructor(CountingEnv, ...)       # the recipe"
+        "The target is a CountingEnv object; a target is something to call that makes "
+        "one, or a name.\n\n"
+        "  CountingEnv(...)       # the finished dish\n"
+        "  CountingEnv            # the recipe\n"
+        '  "my_game.envs:make"    # the recipe, by name'
     )
     assert (TypeError, expected) == told(constructor, CountingEnv())
     assert (TypeError, expected) == told(make, CountingEnv())
