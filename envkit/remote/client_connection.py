@@ -93,9 +93,11 @@ class ServerAddress(NamedTuple):
         place, _, name = rest.partition("/")
         found = host_and_port(place, PORT)
         if scheme not in ("tcp", "tls") or found is None or not found[1]:
+            bare = host_and_port(text.partition("/")[0], 0)
+            hint = f" Did you mean 'tcp://{text[:80]}'?" if bare and bare[1] else ""
             raise ValueError(
                 "The address of a server must be tcp://host:port or tls://host:port, "
-                f"with /Name after it for an environment, got {text[:80]!r}."
+                f"with /Name after it for an environment, got {text[:80]!r}.{hint}"
             )
         return cls(*found, scheme == "tls", name)
 
@@ -107,7 +109,9 @@ def addresses_in(text: str) -> list[ServerAddress]:
         >>> [str(each) for each in addresses_in("tcp://a:7600,b:7601")]
         ['tcp://a:7600', 'tcp://b:7601']
     """
-    scheme, _, rest = text.partition("://")
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return [ServerAddress.parse(text)]  # which says what is wrong with it
     parts = [part.strip() for part in rest.split(",")]
     return [
         ServerAddress.parse(part if "://" in part else f"{scheme}://{part}")

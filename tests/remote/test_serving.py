@@ -549,6 +549,12 @@ def test_a_malformed_address_is_refused(address):
         servers(address)
 
 
+def test_an_address_without_its_scheme_is_shown_with_one():
+    for address in ("gpu-box:7600", "gpu-box:7600/CartPole"):
+        with pytest.raises(ValueError, match=f"Did you mean 'tcp://{address}'\\?$"):
+            servers(address)
+
+
 # The command.
 
 
