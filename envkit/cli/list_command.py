@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -183,7 +184,9 @@ def _nothing(libraries: list[Findings], pattern: str | None) -> str:
         )
     names = [name for found in libraries for name in found.names or ()]
     wanted = (pattern or "").rpartition(":")[2]
-    return f"Nothing matches.{suggestion(wanted, [*registered(), *names])}"
+    # Of a family such as `cartpole/0`, `cartpole/1`, its name is enough.
+    families = dict.fromkeys(re.sub(r"/\d+$", "", name) for name in names)
+    return f"Nothing matches.{suggestion(wanted, [*registered(), *families])}"
 
 
 def _remarks(libraries: list[Findings]) -> list[Any]:

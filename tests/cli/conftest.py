@@ -57,6 +57,9 @@ def broken_names():
 def crashing_names():
     os.kill(os.getpid(), signal.SIGKILL)
 
+def numbered_names():
+    return [f"hedges/{number}" for number in range(9)]
+
 def ending_names():
     os._exit(3)
 

@@ -206,6 +206,13 @@ def test_nothing_found_is_status_1_with_a_suggestion(shelf, capsys):
     assert "Nothing matches. Did you mean 'CartPole-v1'?\n" == printed
 
 
+def test_numbered_names_are_suggested_as_one(shelf, capsys):
+    shelf(maze="numbered_names")
+    status, printed = listed(capsys, "hedgs")
+    assert 1 == status
+    assert "Nothing matches. Did you mean 'hedges'?\n" == printed
+
+
 def test_missing_libraries_that_might_match_are_named(shelf, capsys):
     shelf(castle="names", maze="missing_names")
     _, printed = listed(capsys, "catch")
