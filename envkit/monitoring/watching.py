@@ -486,6 +486,13 @@ def _as_mask(mask: Any) -> Array:
     return np.asarray(mask, bool)
 
 
+def _advice(env: Any) -> str:
+    """Returns what to do about an environment of another library, or ""."""
+    if not (hasattr(env, "reset") and hasattr(env, "step")):
+        return ""
+    return " envkit.make(env) returns an environment that counts its steps."
+
+
 def _watchable(env: Any) -> Any:
     """Returns the environment whose methods to watch, in an adapter too."""
     found = env
@@ -495,6 +502,7 @@ def _watchable(env: Any) -> Any:
             raise TypeError(
                 "progress() needs an environment and a number of steps, such as "
                 f"progress(env, 10_000), got {describe(env)} as the environment."
+                f"{_advice(env)}"
             )
         (found,) = within
     # `TFPyEnvironment` steps the single environment in its batch.

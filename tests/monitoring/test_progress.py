@@ -13,6 +13,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
+import gymnasium
 import numpy as np
 import pytest
 from rich.console import Console
@@ -180,6 +181,11 @@ def test_a_loop_without_steps_does_not_run_for_ever():
         ((CountingEnv(), 1.5), ValueError, r"steps must be a whole number"),
         ((CountingEnv(), "9"), ValueError, r"steps must be a whole number"),
         ((range(3),), TypeError, r"progress\(\) needs an environment"),
+        (
+            (gymnasium.make("CartPole-v1"), 10),
+            TypeError,
+            r"envkit\.make\(env\) returns an environment that counts its steps",
+        ),
     ],
 )
 def test_other_arguments_are_refused(given, error, text):
