@@ -861,7 +861,7 @@ def test_a_failing_loader_is_reported(body, kind, expected, shelf):
 
 def test_installed_schemes_are_listed_and_suggested(shelf):
     shelf.install()
-    schemes = SCHEMES.replace("gymnax", "gymnax, maze")
+    schemes = SCHEMES.replace("minari", "maze, minari")
     assert (
         "'maize:Small-v1' names the module 'maize', and there is no module 'maize' to "
         f"import. Did you mean 'maze'? Schemes are {schemes}; otherwise check the "
