@@ -42,13 +42,14 @@ class Replies:
         self._is_text = isinstance(spec, ArraySpec) and spec.dtype.kind in "OU"
         schema = schema_of(spec)
         self._is_wrapped = schema["properties"].keys() == {_VALUE}
+        # The JSON schema of an action.
+        self.schema = schema["properties"][_VALUE] if self._is_wrapped else schema
         if tools:
             self.instructions = _of_tools(tools)
         elif self._is_text:
             self.instructions = ""
         else:
-            shown = schema["properties"][_VALUE] if self._is_wrapped else schema
-            self.instructions = f"Reply with JSON that fits {_dumped(shown)}."
+            self.instructions = f"Reply with JSON that fits {_dumped(self.schema)}."
 
     def action(self, reply: str) -> NestedArray:
         """Returns the action that a reply is.

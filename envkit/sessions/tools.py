@@ -51,7 +51,11 @@ class Tool:
     parameters: Mapping[str, Any]
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """Raises a `TypeError` unless the arguments' names are those of the schema."""
+        """Raises a `TypeError` unless the arguments fit the schema.
+
+        Their names must be those of the schema, and their values of its types and among
+        its choices.
+        """
         known = self.parameters.get("properties", {})
         unknown = [name for name in arguments if name not in known]
         missing = [n for n in self.parameters.get("required", ()) if n not in arguments]
@@ -62,6 +66,55 @@ class Tool:
             )
         if missing:
             raise TypeError(f"The tool {self.name!r} needs {listed(missing)} as well.")
+        for name, value in arguments.items():
+            if not _fits(value, known[name]):
+                raise TypeError(
+                    f"The argument {name!r} of the tool {self.name!r} must fit "
+                    f"{json.dumps(_form_of(known[name]))}, got {describe(value)}."
+                )
+
+
+_JSON_TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+    "array": (list, tuple),
+    "object": Mapping,
+}
+
+
+def _fits(value: Any, schema: Any) -> bool:
+    """Returns True if a value fits a schema, as far as types and choices go."""
+    if not isinstance(schema, Mapping):
+        return True
+    if "anyOf" in schema:
+        return any(_fits(value, one) for one in schema["anyOf"])
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_is_of(value, kind) for kind in kinds):
+        return False
+    if isinstance(value, list | tuple):
+        return all(_fits(item, schema.get("items")) for item in value)
+    if isinstance(value, Mapping):
+        inner = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        return all(_fits(each, inner.get(key, others)) for key, each in value.items())
+    return True
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):  # which is an int in Python alone
+        return kind == "boolean"
+    return isinstance(value, _JSON_TYPES.get(kind, object))
+
+
+def _form_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    texts = ("description", "default", "title")
+    return {key: value for key, value in schema.items() if key not in texts}
 
 
 def tool(method: Method) -> Method:

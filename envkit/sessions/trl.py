@@ -180,7 +180,9 @@ def _acting(name: str, description: str, replies: Replies) -> Any:
         reply = action if isinstance(action, str) else json.dumps(action)
         return env._player.play(replies.action(reply)).text
 
-    schema = {"type": "string", "description": replies.instructions or "What to do."}
+    words = f"What to do, as {json.dumps(replies.schema)}."
+    is_text = replies.schema.get("type") == "string"
+    schema = {**replies.schema, "description": "What to do." if is_text else words}
     parameters = {"properties": {"action": schema}, "required": ["action"]}
     return method_of(Tool(name, description, parameters), act)
 

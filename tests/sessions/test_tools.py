@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import pytest
 
 from envkit.sessions import Sessions
+from envkit.sessions.tools import tool_of
 from tests.sessions.environments import Room
 from tests.sessions.running import in_loop
 
@@ -48,6 +51,8 @@ async def test_wrong_calls_of_a_program_are_refused():
             await session.call("take", think="key")
         with pytest.raises(TypeError, match="needs thing"):
             await session.call("take")
+        with pytest.raises(TypeError, match="'count' of the tool 'take' must fit"):
+            await session.call("take", thing="key", count="two")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,16 @@ async def test_wrong_calls_of_a_program_are_refused():
         ("north", "Error: A call must be JSON"),
         ('{"name": "fly", "arguments": {}}', "Error: There is no tool 'fly'"),
         ('{"name": "go", "arguments": {"way": 1}}', "Error: The tool 'go' has no"),
+        (
+            '{"name": "go", "arguments": {"direction": "up"}}',
+            "Error: The argument 'direction' of the tool 'go' must fit "
+            '{"enum": ["north", "south"]}, got the string \'up\'.',
+        ),
+        (
+            '{"name": "take", "arguments": {"thing": "key", "count": 1.5}}',
+            "Error: The argument 'count' of the tool 'take' must fit "
+            '{"type": "integer"}, got',
+        ),
         ('{"name": "begin", "arguments": {}}', "Error: There is no tool 'begin'"),
     ],
 )
@@ -65,6 +80,34 @@ def test_wrong_calls_of_a_model_are_explained_to_it(call, answer):
     time_step = env.step(call)
     assert str(time_step.observation).startswith(answer)
     assert not time_step.is_last()
+
+
+@pytest.mark.parametrize(
+    ("hint", "fitting", "others"),
+    [
+        (str, ["", "a"], [1, None]),
+        (int, [0, -3], ["1", 1.0, True, None]),
+        (float, [0, 1.5], ["1", False]),
+        (bool, [True], [0, "true"]),
+        (list[int], [[], [1]], [1, [1, "2"], {}]),
+        (dict[str, float], [{}, {"a": 1}], [[], {"a": "1"}]),
+        (Literal["a", 1], ["a", 1], ["b", [1]]),
+        (int | None, [1, None], ["1", []]),
+        (list[int] | str, ["a", [1]], [["a"], 1]),
+        (Any, [1, None, "a", []], []),
+    ],
+)
+def test_arguments_must_fit_their_annotations(hint, fitting, others):
+    def use(self, it):
+        """Uses it."""
+
+    use.__annotations__ = {"it": hint}
+    use = tool_of("use", use)
+    for value in fitting:
+        use.check({"it": value})
+    for value in others:
+        with pytest.raises(TypeError, match="'it' of the tool 'use' must fit"):
+            use.check({"it": value})
 
 
 @in_loop

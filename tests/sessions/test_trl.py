@@ -135,16 +135,18 @@ def test_an_environment_without_tools_has_one():
         assert environment.get_reward() == 0.5
 
 
-def test_actions_that_are_not_text_are_json():
+def test_actions_that_are_not_text_have_their_schema():
     with to_trl("Catch", 1) as environments:
         environment = environments()
-        assert '"type":"integer"' in inspect.getdoc(environment.act)
+        assert get_type_hints(environment.act)["action"] is int
+        assert '"maximum": 2' in inspect.getdoc(environment.act)
         environment.reset(seed=7)
-        with pytest.raises(ValueError, match="must be JSON"):
+        with pytest.raises(TypeError, match="'action' of the tool 'act' must fit"):
             environment.act(action="left")
-        environment.act(action="1")
-        environment.act(action=1)
-        assert environment.last_turn.steps == 2
+        with pytest.raises(ValueError, match="3"):
+            environment.act(action=3)
+        environment.act(action=2)
+        assert environment.last_turn.steps == 1
 
 
 def test_a_row_needs_a_seed():
