@@ -40,8 +40,11 @@ _NEEDED_BY = {
     "jax": ["envkit/jax.py", "docs/jax.md"],
     "openenv": ["tests/remote/openenv_checks.py", "tests/remote/openenv_games.py"],
     "ormsgpack": ["tests/adapters/rllib_checks.py"],  # comes with RLlib, not with Ray
+    "skyrl_gym": ["tests/sessions/skyrl_checks.py"],
     "torch": ["envkit/torch", "docs/pytorch.md", "docs/coming_from_cleanrl.md"],
     "torchrl": ["envkit/torch/torchrl_environment.py", "docs/pytorch.md"],
+    "transformers": ["tests/sessions/chat_models.py"],
+    "trl": ["tests/sessions/trl_checks.py"],
 }
 # And a page about a library says so itself, in its first line.
 for _page in sorted(Path(__file__).with_name("docs").glob("adapters/*.md")):

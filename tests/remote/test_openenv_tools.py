@@ -138,7 +138,9 @@ def test_json_rpc_lists_and_calls_tools(ask):
         result["_meta"]["reward"],
         result["_meta"]["done"],
     )
-    _, told = ask("mcp", **rpc("tools/call", name="go", arguments={"direction": "n"}))
+    _, told = ask(
+        "mcp", **rpc("tools/call", name="go", arguments={"direction": "south"})
+    )
     assert "The door is locked." == told["result"]["data"]
     north = rpc("tools/call", name="go", arguments={"direction": "north"})
     _, told = ask("mcp", **north)

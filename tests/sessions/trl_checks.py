@@ -20,6 +20,7 @@ from trl.chat_template_utils import qwen3_chat_template
 from envkit.sessions import to_trl
 from tests.sessions.chat_models import chat_tokenizer, tiny_model, tool_call
 from tests.sessions.environments import Guess, Room, Traps
+from tests.waiting import until
 
 # TRL and transformers warn of what they will change.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -28,11 +29,15 @@ BATCH, GROUP = 8, 4
 torch.set_num_threads(1)
 
 
+def ours():
+    return [each for each in threading.enumerate() if "envkit" in each.name]
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left():
     """Replaces the one of all tests here: PyTorch leaves threads of its own."""
     yield
-    assert not [each for each in threading.enumerate() if "envkit" in each.name]
+    assert until(lambda: not ours()), ours()
 
 
 class Trainer(GRPOTrainer):
