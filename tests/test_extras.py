@@ -62,9 +62,9 @@ def test_the_extra_all_contains_every_compatible_extra(project):
     declared = project["optional-dependencies"]
     texts = [*declared["all"], *declared["libraries"]]
     among = {extra for text in texts for extra in Requirement(text).extras}
-    apart = {"browsergym", "gym", "jericho", "nle", "pysc2", "rllib", "textworld"}
+    apart = {"browsergym", "gym", "jericho", "nle", "pysc2", "reasoning-gym", "rllib"}
     trainers = {"skyrl", "trl", "verifiers"}
-    assert apart | trainers == set(extras()) - among
+    assert apart | trainers | {"textworld"} == set(extras()) - among
 
 
 def texts():

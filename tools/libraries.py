@@ -17,10 +17,10 @@ from envkit._internal.schemes import scheme_named
 from envkit.extend import Scheme, install_command
 
 ROOT = Path(__file__).parents[1]
-# BrowserGym and NLE ask for one version of Playwright and of Gymnasium, Jericho needs a
-# compiler and TextWorld needs Jericho, nobody maintains the old Gym, and the pygame of
-# PySC2 shares a folder with the pygame-ce of others.
-APART = {"browsergym", "gym", "jericho", "nle", "pysc2", "textworld"}
+# BrowserGym and NLE ask for one version of Playwright and of Gymnasium, Jericho and
+# Reasoning Gym need a compiler and TextWorld needs Jericho, nobody maintains the old
+# Gym, and the pygame of PySC2 shares a folder with the pygame-ce of others.
+APART = {"browsergym", "gym", "jericho", "nle", "pysc2", "reasoning-gym", "textworld"}
 # Packages whose types mypy reads.
 TYPED = {"gymnasium"}
 _WIDTH = 88

@@ -70,8 +70,12 @@ if TYPE_CHECKING:
     from envkit.adapters.ple import suite as suite_ple
     from envkit.adapters.ple.suite import PLEWrapper
     from envkit.adapters.pysc2.wrapper import PySC2Wrapper
+    from envkit.adapters.reasoning_gym import suite as suite_reasoning_gym
+    from envkit.adapters.reasoning_gym.suite import ReasoningGymWrapper
     from envkit.adapters.rllib import to_rllib
     from envkit.adapters.sb3 import DropLostSteps, to_sb3
+    from envkit.adapters.textarena import suite as suite_textarena
+    from envkit.adapters.textarena.suite import TextArenaWrapper
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
     from envkit.adapters.to_dm_env import PyToDMWrapper
     from envkit.adapters.urnai import from_urnai, to_urnai
@@ -117,7 +121,9 @@ _HOMES = {
     "PyToDMWrapper": "envkit.adapters.to_dm_env",
     "PyToGymnasium": "envkit.adapters.gymnasium.to_gymnasium",
     "PyToGymnasiumVector": "envkit.adapters.gymnasium.to_gymnasium_vector",
+    "ReasoningGymWrapper": "envkit.adapters.reasoning_gym.suite",
     "Result": "envkit.adapters.adapter",
+    "TextArenaWrapper": "envkit.adapters.textarena.suite",
     "VizDoomWrapper": "envkit.adapters.vizdoom.suite",
     "batch_space_from_spec": "envkit.adapters.gymnasium.spaces",
     "from_tf_agents": "envkit.adapters.tf_agents",
@@ -173,6 +179,8 @@ _ALIASES = {
     "suite_nle": "envkit.adapters.nle.suite",
     "suite_pettingzoo": "envkit.adapters.pettingzoo.suite",
     "suite_ple": "envkit.adapters.ple.suite",
+    "suite_reasoning_gym": "envkit.adapters.reasoning_gym.suite",
+    "suite_textarena": "envkit.adapters.textarena.suite",
     "suite_textworld": "envkit.adapters.textworld",
     "suite_vizdoom": "envkit.adapters.vizdoom.suite",
     "vectorized_envs": "envkit.adapters.gymnasium.vectorize",
@@ -214,7 +222,9 @@ __all__ = [
     "PyToDMWrapper",
     "PyToGymnasium",
     "PyToGymnasiumVector",
+    "ReasoningGymWrapper",
     "Result",
+    "TextArenaWrapper",
     "VizDoomWrapper",
     "batch_space_from_spec",
     "from_minari",
@@ -237,6 +247,8 @@ __all__ = [
     "suite_nle",
     "suite_pettingzoo",
     "suite_ple",
+    "suite_reasoning_gym",
+    "suite_textarena",
     "suite_textworld",
     "suite_vizdoom",
     "to_minari",
