@@ -32,7 +32,7 @@ SCRIPTS = {
     "native_vectors": (["--rows=4"], 3),
     "protocols": ([], 5),
     "recovery": (["--num-envs=4"], 2),
-    "sessions": (["--sizes", "2", "--step=0.01"], 6),
+    "sessions": (["--sizes", "2", "--step=0.01"], 4),
     "resets": (["--num-envs=2", "--reset=10", "--think=10"], 3),
     "realtime": (["--hz", "60", "--think=0.01"], 2),
     "desktop": (["--desktops", "1"], 3),

@@ -64,6 +64,7 @@ _CHAPTERS = {
     "Other libraries": ["adapters", "native_vectors", "tf_environment", "torch_steps"],
     "Real time and desktops": ["realtime", "desktop"],
     "Several machines and networks": ["links", "ray_pools", "serving", "protocols"],
+    "Sessions": ["sessions"],
     "A million steps of trouble": ["soak", "soak_replay"],
 }
 _TITLES = {"tf_agents": "parallel_step, beside TF-Agents"}

@@ -65,6 +65,7 @@ class Request:
         options: The options of a reset, or `None`.
         is_dropped: Whether nobody waits for it any more. If the environment has not
             been asked yet, it will not be.
+        began: When the environment was asked, as of `time.monotonic`.
     """
 
     row: int
@@ -74,6 +75,7 @@ class Request:
     seed: int | None = None
     options: Mapping[str, Any] | None = None
     is_dropped: bool = False
+    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,8 @@ class _Lanes:
         # By row, losses that no answer has reported yet.
         self._told: dict[int, list[Loss]] = {}
         self._done: list[tuple[Request, Answer | BaseException]] = []
+        # About the seconds of the shortest answers.
+        self._usual = 0.0
         self._actions = nest.Structure(pool.action_spec())
         self._as_arrays = [
             _one_object if isinstance(spec, ObjectSpec) else np.asarray
@@ -251,7 +255,8 @@ class _Lanes:
             if self._due:
                 timeout = 0.0
             elif self._running:
-                pause = max(cost / _POLL_SHARE, (now - heard) * _LATE_SHARE)
+                usual = max(self._usual, now - heard)
+                pause = max(cost / _POLL_SHARE, usual * _LATE_SHARE)
                 timeout = min(max(pause, _SHORTEST), _LONGEST)
             else:
                 timeout = None
@@ -303,7 +308,7 @@ class _Lanes:
         except Exception as error:
             self._refuse(request, error)
         else:
-            self._running[row] = request
+            self._expect([request])
             self._idle.discard(worker)
 
     def _alike(self, steps: Iterable[Request]) -> Iterable[list[_Step]]:
@@ -345,7 +350,13 @@ class _Lanes:
             else:
                 self._refuse(requests[0], error)
         else:
-            self._running.update((request.row, request) for request in requests)
+            self._expect(requests)
+
+    def _expect(self, requests: Iterable[Request]) -> None:
+        now = time.monotonic()
+        for request in requests:
+            request.began = now
+            self._running[request.row] = request
 
     def _refuse(self, request: Request, error: Exception) -> None:
         """Answers a request that the pool does not accept."""
@@ -373,6 +384,7 @@ class _Lanes:
         rows, steps = batch
         if not rows.size:
             return
+        self._learn_duration(rows.tolist())
         lost = pool.current_losses() if pool.repaired[rows].any() else {}
         self._lost.update(lost.keys() & set(rows.tolist()))
         for loss in pool.losses():
@@ -394,6 +406,11 @@ class _Lanes:
                 step_type, observation, reward, discount, info, lost.get(row), losses
             )
             self._free(row, answer)
+
+    def _learn_duration(self, rows: Iterable[int]) -> None:
+        shortest = time.monotonic() - max(self._running[row].began for row in rows)
+        # Falls at once, and rises slowly.
+        self._usual = min(shortest, 2 * self._usual or shortest)
 
     def _infos(self, batch: AsyncBatch, lost: Container[int]) -> Iterable[Any]:
         """Returns the info of each row, or the exception that reading it raised."""
