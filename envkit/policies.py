@@ -52,6 +52,9 @@ def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
     an entry, all actions of the spec are legal, but floats without bounds stay near
     zero.
 
+    If the observation has no such entry, each call asks the environment for its info.
+    That takes a message to each worker of a pool; `RandomPolicy` asks for nothing.
+
     Args:
         env: The environment, single, batched or a pool.
         rng: A seed, one seed per row, or `None`: each action then depends only on the
