@@ -150,8 +150,11 @@ class ArraySpec(_Described):
         if isinstance(self, BoundedArraySpec):
             why = f"its shape is {self._shape}; num_values counts each element's values"
         if not is_discrete(self):
-            why = f"it is of {self._dtype}, and only integers are choices"
-        raise AttributeError(f"{self!r:.120} has no n: {why}.", obj=self)
+            why = (
+                f"it is of {self._dtype}, and only integers are choices; its shape is "
+                f"{self._shape}"
+            )
+        raise AttributeError(f"{type(self).__name__} has no n: {why}.", obj=self)
 
     def sample(
         self,
