@@ -51,6 +51,10 @@ class Parser(argparse.ArgumentParser):
             flag, equals, _ = word.partition("=")
             if flag in self.flags_without_value and (equals or following.isdecimal()):
                 self.error(self.flags_without_value[flag])
+        last = self._option_string_actions.get(args[-1]) if args else None
+        if last is not None and last.nargs is None:
+            value = last.metavar or last.dest.upper()
+            self.error(f"{args[-1]} needs a value: write {args[-1]} {value}.")
         parsed, unknown = self.parse_known_args(args)
         if unknown:
             self.error(self._unknown(unknown[0]))

@@ -203,3 +203,17 @@ def test_a_misspelt_command_is_answered_with_a_suggestion(name, meant):
     assert done.stderr.startswith(
         f"envkit: There is no command {name!r}. Did you mean {meant}"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [("replay out --html", "PAGE"), ("record CartPole -o", "PATH")],
+)
+def test_an_option_at_the_end_without_its_value_is_shown_with_one(line, value, capsys):
+    command, _, option = line.split()
+    with pytest.raises(SystemExit, match="2"):
+        main(line.split())
+    assert (
+        f"envkit {command}: {option} needs a value: write {option} {value}. "
+        f"(envkit {command} --help)\n"
+    ) == capsys.readouterr().err
