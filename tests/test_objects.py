@@ -114,42 +114,6 @@ def test_the_wrapper_of_every_known_class_exists(name):
     assert callable(wrapper)
 
 
-class FromTFAgents:
-    """A class with the name and methods of TF-Agents' environments."""
-
-    __module__ = "tf_agents.environments.py_environment"
-    __qualname__ = "PyEnvironment"
-
-    batched, batch_size = False, None
-
-    def __init__(self) -> None:
-        self._env = CountingEnv()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def reset(self) -> Any:
-        return self._env.reset()
-
-    def step(self, action: Any) -> Any:
-        return self._env.step(action)
-
-    def time_step_spec(self) -> Any:
-        return self._env.time_step_spec()
-
-    def observation_spec(self) -> Any:
-        return self._env.observation_spec()
-
-    def action_spec(self) -> Any:
-        return self._env.action_spec()
-
-
-def test_an_environment_of_tf_agents_is_wrapped():
-    assert "TFAgentsWrapper" == type(make(FromTFAgents())).__name__
-    with BatchedPyEnvironment([FromTFAgents(), FromTFAgents()]) as env:
-        assert [0, 0] == env.reset().observation.tolist()
-
-
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_a_pool_of_library_objects_steps_as_one_of_names(backend):
     with (
