@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples time-examples test test-all test-browsergym test-openenv test-rllib test-sb3 \
+.PHONY: help demo examples time-examples test test-all test-browsergym test-nemo test-openenv test-rllib test-sb3 \
   test-skyrl test-text-games test-trl test-verifiers check lint types docs bench measure tf-agents soak clean
 
 help:
@@ -87,6 +87,7 @@ test-all: $(VENV)/.test-all
 	@$(MAKE) --no-print-directory VENV="$(VENV)-verifiers" test-verifiers
 	@$(MAKE) --no-print-directory VENV="$(VENV)-trl" test-trl
 	@$(MAKE) --no-print-directory VENV="$(VENV)-skyrl" test-skyrl
+	@$(MAKE) --no-print-directory VENV="$(VENV)-nemo" test-nemo
 	@$(MAKE) --no-print-directory VENV="$(VENV)-browsergym" test-browsergym
 	@$(MAKE) --no-print-directory VENV="$(VENV)-text-games" test-text-games
 
@@ -117,6 +118,10 @@ test-trl: $(VENV)/.test-trl
 # is installed.
 test-skyrl: $(VENV)/.test-skyrl
 	@"$(RUN)" -m pytest tests/sessions/test_skyrl.py tests/sessions/skyrl_checks.py
+
+# Nor what NeMo Gym asks for, which needs Python 3.13.14: with an older one they are skipped.
+test-nemo: $(VENV)/.test-nemo
+	@"$(RUN)" -m pytest tests/sessions/nemo_checks.py
 
 # Nor the one version of Playwright that BrowserGym asks for. Without a Chromium they are
 # skipped.
@@ -252,6 +257,11 @@ $(VENV)/.test-trl: $(VENV)/.python pyproject.toml
 $(VENV)/.test-skyrl: $(VENV)/.python pyproject.toml
 	@echo "Installing SkyRL-Gym"
 	@"$(RUN)" -m pip install -q -e ".[test-skyrl]"
+	@touch "$@"
+
+$(VENV)/.test-nemo: $(VENV)/.python pyproject.toml
+	@echo "Installing NeMo Gym, with Ray and others"
+	@"$(RUN)" -m pip install -q -e ".[test-nemo]"
 	@touch "$@"
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
