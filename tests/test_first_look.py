@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 
+import gymnasium
 import numpy as np
 import pytest
 
+import envkit
 from envkit import (
     ArraySpec,
     BatchedPyEnvironment,
@@ -21,6 +23,7 @@ from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
+from tests.comparing import told
 
 GOOD = np.zeros(2, np.float32)
 
@@ -265,3 +268,24 @@ def test_numbers_of_the_right_dtype_are_accepted():
 
     env = Numbers()
     assert 7 == env.reset().observation == env.step(0).observation
+
+
+class FarOut(gymnasium.Env):
+    """An environment of Gymnasium that leaves its space."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full(2, 3, np.float32), {}
+
+
+def test_an_adapted_environment_is_named_rather_than_its_adapter():
+    kind, text = told(envkit.make(FarOut).reset)
+    assert kind is SpecError
+    assert text.startswith("FarOut.reset() returned a time step that does not fit")
+    last = f"This was the first observation after reset() of {__name__}.FarOut."
+    assert last == text.splitlines()[-1]
+    with envkit.ParallelPyEnvironment([FarOut], backend="inline") as pool:
+        _, text = told(pool.reset)
+    assert last in text.splitlines()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit._internal.internals import has_internals
+from envkit._internal.internals import class_behind, has_internals
 from envkit._internal.masks import check_time_step
 from envkit._internal.unpacking import refuse_unpacking
 from envkit.errors import SpecError
@@ -42,7 +42,8 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
     if isinstance(time_step, tuple) and all(
         isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)
     ):
-        kind = type(env)
+        kind = class_behind(env)
+        told = method if kind is type(env) else call
         shown: Any = time_step
         if call == "reset":
             # dm_env and TF-Agents give it discount 1, whatever the spec allows.
@@ -50,7 +51,7 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
         check_fits(
             _with_widths(shown, spec),
             spec,
-            subject=f"{kind.__name__}.{method}() returned a time step that",
+            subject=f"{kind.__name__}.{told}() returned a time step that",
             outer_dims=(env.batch_size,) if env.batched else (),
             context=f"This was the first observation after {call}() of "
             f"{kind.__module__}.{kind.__qualname__}.",

@@ -12,6 +12,7 @@ its body: `_envkit = WrapperInternals()`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -35,6 +36,7 @@ __all__ = [
     "Internals",
     "Methods",
     "ResetOrder",
+    "class_behind",
     "has_internals",
     "methods_of",
     "own_internals",
@@ -312,6 +314,22 @@ def has_internals(env: Any) -> bool:
     """Returns True if an object is an environment of envkit."""
     # Checks the class, because wrappers and mocks answer to any name.
     return isinstance(getattr(type(env), "_envkit", None), Internals)
+
+
+def class_behind(env: Any) -> type:
+    """Returns the class whose code moves an environment: an adapter's is a library's.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> class_behind(CountingEnv()).__name__
+        'CountingEnv'
+    """
+    if has_internals(env) and not env._envkit.wraps:
+        # A library's environment may raise anything.
+        with contextlib.suppress(Exception):
+            inner = env.unwrapped
+            return type(env) if has_internals(inner) else type(inner)
+    return type(env)
 
 
 def refuse_seeds(env: Any, seeds: list[int | None]) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.internals import class_behind
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
@@ -98,5 +99,5 @@ class EnvRow:
     @property
     def kind(self) -> str:
         """The environment's class, including its module."""
-        kind = type(self.env)
+        kind = class_behind(self.env)
         return f"{kind.__module__}.{kind.__qualname__}"
