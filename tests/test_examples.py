@@ -146,6 +146,13 @@ def test_agents_in_groups_guess_words_in_sessions(tmp_path):
     assert 1.0 < guesses < 3.0
 
 
+def test_agents_in_groups_count_legs_in_sessions(tmp_path):
+    pytest.importorskip("reasoning_gym", reason="reasoning_gym is not installed")
+    output = run(tmp_path, "leg_sessions", SESSIONS=12, GROUPS=16)
+    right, answers = numbers(output.splitlines()[-1])
+    assert 0 < right < answers == 128
+
+
 def test_the_new_librarys_game_is_won_by_braking(tmp_path):
     output = run(tmp_path, "new_library", STEPS=80)
     at_random, careful = (numbers(line)[1] for line in output.splitlines()[-2:])
