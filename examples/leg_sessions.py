@@ -1,4 +1,4 @@
-"""256 agents at once count legs: questions of Reasoning Gym, in groups of eight attempts.
+"""256 agents at once count legs: questions of Reasoning Gym, eight attempts at each.
 
 The agent is a few lines of Python that don't know every animal, and guess the others.
 Put your language model in the place of `think`, and any dataset in the place of
