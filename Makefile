@@ -57,7 +57,7 @@ AT_A_TIME := --dist=loadfile --no-loadscope-reorder --numprocesses
 # Two runs: a process that has loaded TensorFlow and games takes twenty times as long to
 # fork a worker, and every process loads what its run collects. What looks at all modules
 # of envkit, or at all that users write, loads TensorFlow, too.
-LOADING := architecture coming_from docs exported_names forgotten_imports typing_tests
+LOADING := architecture coming_from docs exported_names forgotten_imports tutorial typing_tests
 LARGE_TESTS := tests/tf tests/torch tests/jax tests/adapters $(LOADING:%=tests/test_%.py)
 LARGE_TESTS += tests/lost/test_tensorflow.py tests/lost/test_torch.py
 LARGE := $(LARGE_TESTS) envkit docs README.md

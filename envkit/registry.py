@@ -568,6 +568,8 @@ def load(name: str, target: str) -> Callable[..., Any]:
         ConstructorError: There is no such module, attribute or scheme.
         MissingDependencyError: The library of the scheme is not installed.
     """
+    # Servers load ahead and fork; what makes the environment next must be there, too.
+    importlib.import_module("envkit._internal.making")
     prefix, _, rest = target.partition(":")
     if prefix in own(_SCHEMES):
         return _from_scheme(name, target) or _imported(name, prefix, rest)

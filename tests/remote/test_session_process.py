@@ -198,7 +198,7 @@ def test_names_registered_by_the_program_are_served(game, monkeypatch):
 # imported besides.
 PRELOADING = """
 import importlib, sys
-import envkit
+from envkit import make
 from envkit.extend import scheme_named
 from envkit.registry import load
 
@@ -207,7 +207,7 @@ scheme = scheme_named(name)
 importlib.import_module(scheme.package)
 load(sys.argv[1], scheme.preload)(rest)
 before = set(sys.modules)
-envkit.make(sys.argv[1]).close()
+make(sys.argv[1]).close()
 print(sorted(set(sys.modules) - before))
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import subprocess
 import sys
@@ -303,12 +302,7 @@ def test_wrong_arguments_are_refused(options, error, text):
 
 
 def test_a_missing_tensorboard_is_named_with_the_command(folder, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *more: None if name == "tensorboard" else find(name, *more),
-    )
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(MissingDependencyError, match="pip install"):
         LogEpisodes(CountingEnv(), folder, tensorboard=True)
     assert not folder.exists()

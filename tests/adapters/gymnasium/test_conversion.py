@@ -351,7 +351,7 @@ def test_an_invalid_action_deep_in_a_nest_is_explained():
         "maximum=1.0, name='action/arm/tuple_1')\n"
         "  got        array of shape (2,), dtype float32, values 0.0 … 2.0\n\n"
         "1 of 2 elements is above the maximum 1.0: 2.0 at index (1,). The other 2 "
-        "leaves fit."
+        "leaves fit.\nActionClipWrapper(env) clips actions."
     ) == str(caught.value)
     assert "action['arm'][1]" == caught.value.path
 
