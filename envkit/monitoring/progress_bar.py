@@ -75,6 +75,7 @@ def progress(
         ...     time_step = env.step(policy(time_step))
         >>> bar.steps, bar.episodes > 10, bar.mean_return > 5
         (1000, True, True)
+        >>> env.close()
     """
     # Objects without steps of their own, such as sessions, bring a source.
     make_source = getattr(type(env), "progress_source", Watch)
