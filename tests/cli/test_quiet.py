@@ -42,9 +42,11 @@ for command in (
     ("name", "package", "count"),
     [
         ("gymnasium:Acrobot-v1", "gymnasium", 3),
-        ("gymnasium:HalfCheetah-v5", "mujoco", 4),
+        pytest.param("gymnasium:HalfCheetah-v5", "mujoco", 4, marks=pytest.mark.heavy),
         ("gymnasium:ALE/Pong-v5", "ale_py", 3),
-        ("dm_control:cheetah/run", "dm_control", 3),
+        pytest.param(
+            "dm_control:cheetah/run", "dm_control", 3, marks=pytest.mark.heavy
+        ),
     ],
 )
 def test_commands_print_only_their_answer(name, package, count, tmp_path):
