@@ -120,8 +120,7 @@ class Slot:
     Attributes:
         row: Its number.
         running: The request that the row has not answered yet, if there is one.
-        session: A number that grows with each lease; a session's own says whether it
-            still has the slot.
+        session: A number that grows with each lease.
         is_lost: Whether its environment was lost, and must be reset before another
             session has it.
         is_gone: Whether its environment was lost for good.
@@ -173,7 +172,6 @@ class Session:
         """Takes a free slot; use `Sessions.lease` or `Sessions.group` to make one."""
         self._owner = owner
         self._slot = slot
-        self._number = slot.session
         self._seed = seed
         self._has_one_episode = has_one_episode
         self._ended_by = ""

@@ -117,12 +117,11 @@ class Sessions:
             **kwargs: Arguments of the environments.
         """
         self._size = checked_size("size", size)
-        for name, value in [("idle_timeout", idle_timeout)]:
-            if value is not None and not value > 0:
-                raise ValueError(
-                    f"{name} must be a positive number of seconds, or None for no "
-                    f"limit, got {describe(value)}."
-                )
+        if idle_timeout is not None and not idle_timeout > 0:
+            raise ValueError(
+                "idle_timeout must be a positive number of seconds, or None for no "
+                f"limit, got {describe(idle_timeout)}."
+            )
         # A name alone goes to the pool as it is: with some backends, a server knows it.
         is_name = isinstance(target, str) and not kwargs
         one = target if is_name else constructor(target, **kwargs)
