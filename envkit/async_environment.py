@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from envkit._internal.other_words import ASYNC_BATCH, ASYNC_ENVIRONMENT, explain_words
+from envkit._internal.missing_names import explains_words
 from envkit._internal.text import listed
 from envkit.losses import LossReports
 from envkit.py_environment import Specified
@@ -41,6 +41,7 @@ class _Ready(NamedTuple):
     time_step: TimeStep
 
 
+@explains_words
 class AsyncBatch(_Ready):
     """Holds the result of `recv`: rows that are ready, their time steps and infos.
 
@@ -105,9 +106,7 @@ class AsyncBatch(_Ready):
         )
 
 
-explain_words(AsyncBatch, ASYNC_BATCH)
-
-
+@explains_words
 class AsyncEnvironment(Specified, LossReports):
     """Defines a batch of environments, each of which takes its own time.
 
@@ -187,9 +186,6 @@ class AsyncEnvironment(Specified, LossReports):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-explain_words(AsyncEnvironment, ASYNC_ENVIRONMENT)
 
 
 def as_envs(env_ids: Sequence[int] | None, count: int) -> list[int]:

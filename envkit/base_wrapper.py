@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from envkit._internal.direct_row import DirectRow
 from envkit._internal.internals import Internals, has_internals, own_internals
+from envkit._internal.missing_names import explains_words
 from envkit._internal.objects import as_environment, is_environment, no_environment
-from envkit._internal.other_words import WRAPPER, explain_words
 from envkit._internal.reset_order import adopt_order_of
 from envkit._internal.resets import keep_seed
 from envkit._internal.text import listed
@@ -123,6 +123,7 @@ class WrapperInternals(Internals):
         return True
 
 
+@explains_words
 class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
     """Forwards everything to the environment it wraps, single or batched.
 
@@ -204,7 +205,7 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
             found = getattr(self._env, name)
         except AttributeError:
             # Its own property has raised, or its own class explains the name.
-            if name in WRAPPER or hasattr(type(self), name):
+            if name in vars(PyEnvironmentBaseWrapper) or hasattr(type(self), name):
                 return object.__getattribute__(self, name)
             raise
         if name in ("save", "resize") and hasattr(found, "is_not_forwarded"):
@@ -376,9 +377,6 @@ class PyEnvironmentBaseWrapper(InnerSpecs, PyEnvironment):
         # First, because it may raise, and then nothing must have changed.
         self._env.set_state(state.environment)
         internals.restore(self, own)
-
-
-explain_words(PyEnvironmentBaseWrapper, WRAPPER)
 
 
 def _refuse_unknown_rows(wrapper: Any, whole: str, hook: str) -> NoReturn:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit._internal.first_look import leave_unseen
+from envkit._internal.first_look import leave_unseen, refuse_unpacking
 from envkit._internal.internals import Internals, has_internals
 from envkit._internal.objects import as_environment
 from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
-from envkit._internal.unpacking import refuse_unpacking
 from envkit._internal.worker_process import WorkerProcess, workers_inside
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs

@@ -18,8 +18,8 @@ from envkit._internal.masks import (
     check_time_step,
     merge,
 )
+from envkit._internal.missing_names import Derived, no_word
 from envkit._internal.options import hand_options, options_copy, options_per_row
-from envkit._internal.other_words import Derived, no_word
 from envkit._internal.reset_order import (
     copied_arrays,
     get_order,

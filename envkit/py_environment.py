@@ -21,7 +21,7 @@ from envkit._internal.direct_row import CurrentTimeStep
 from envkit._internal.first_look import looking
 from envkit._internal.internals import Internals, methods_of, own_internals
 from envkit._internal.masks import check_time_step
-from envkit._internal.other_words import ENVIRONMENT, explain_words
+from envkit._internal.missing_names import explains_words
 from envkit._internal.reset_order import (
     is_in_other_order,
     moves_in_other_order,
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 
+@explains_words
 class Specified(abc.ABC):
     """Declares specs; the base of every environment class.
 
@@ -116,8 +117,6 @@ class Specified(abc.ABC):
         """
         return provenance.provenance_of(self)
 
-
-explain_words(Specified, ENVIRONMENT)
 
 Self = TypeVar("Self", bound="PyEnvironment")
 

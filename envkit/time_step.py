@@ -16,7 +16,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal import tensor_bridge as _tensor_bridge
-from envkit._internal.other_words import TIME_STEP, explain_words
+from envkit._internal.missing_names import explains_words
 from envkit._internal.text import foreign
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
@@ -83,6 +83,7 @@ REWARD_SPEC = ArraySpec((), np.float32, name="reward")
 DISCOUNT_SPEC = BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
 
 
+@explains_words
 class TimeStep(NamedTuple):
     """The result of `reset` and `step`.
 
@@ -126,9 +127,6 @@ class TimeStep(NamedTuple):
 
         fields = pprint.pformat(self._asdict(), sort_dicts=False)
         return f"TimeStep(\n{fields})"
-
-
-explain_words(TimeStep, TIME_STEP)
 
 
 def derive_from_tf_agents() -> None:

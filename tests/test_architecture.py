@@ -43,7 +43,6 @@ FLOORS: dict[int, set[str]] = {
         "_internal.reset_order",
         "_internal.resets",
         "_internal.schemes",
-        "_internal.unpacking",
         "async_environment",
         "base_wrapper",
         "batches",

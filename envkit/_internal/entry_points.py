@@ -14,9 +14,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["converter", "loaded", "own"]
+from envkit._internal.namesake import refuse_foreign_package
+
+__all__ = ["advice", "converter", "loaded", "own"]
 
 _FILE = "entry_points.txt"
+
+
+def advice(about: str) -> Any:
+    """Returns what helps users of other libraries with a kind of mistake."""
+    return loaded(own("envkit.advice")[about])
 
 
 def converter(name: str) -> str:
@@ -53,6 +60,7 @@ def own(group: str) -> Mapping[str, str]:
 
 @functools.cache
 def _own() -> dict[str, dict[str, str]]:
+    refuse_foreign_package()
     package = sys.modules["envkit"]
     loader: Any = package.__spec__.loader  # type: ignore[union-attr]  # it was imported
     # Through its loader, because envkit may be in an archive.

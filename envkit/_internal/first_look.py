@@ -8,20 +8,26 @@ steps do not pay for it.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
+from envkit._internal.entry_points import advice
 from envkit._internal.internals import class_behind, has_internals
 from envkit._internal.masks import check_time_step
-from envkit._internal.unpacking import refuse_unpacking
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 
-__all__ = ["leave_unseen", "look_at", "looking"]
+__all__ = ["leave_unseen", "look_at", "looking", "refuse_unpacking"]
+
+
+def refuse_unpacking() -> None:
+    """Raises `ValueError` if a time step is about to be unpacked as another tuple."""
+    advice("unpacking")(sys._getframe(1))
 
 
 def look_at(env: Any, time_step: Any, method: str) -> None:

@@ -6,9 +6,10 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
-from types import MappingProxyType, ModuleType
+from types import FrameType, MappingProxyType, ModuleType
 from typing import Any
 
+from envkit._internal.entry_points import advice
 from envkit._internal.namesake import refuse_foreign_package
 
 __all__ = ["lazy_names"]
@@ -51,11 +52,9 @@ def lazy_names(
         asks = sys._getframe(1)
         # An import statement first looks whether a module of the name must be loaded.
         if not name.startswith("_") and asks.f_code.co_name != "_handle_fromlist":
-            from envkit._internal.other_names import no_name
-
-            error = no_name(package, name, asks)
-            if error is not None:
-                raise error
+            instead = advice("module_names")(package, name)
+            if instead:
+                raise _no_name(package, name, instead, asks)
         # With its name and owner, Python itself suggests the nearest name.
         raise AttributeError(
             f"module {package!r} has no attribute {name!r}",
@@ -67,6 +66,20 @@ def lazy_names(
         return sorted({*scope, *homes, *modules, *aliases})
 
     return getter, names
+
+
+def _no_name(package: str, name: str, instead: str, asks: FrameType) -> Exception:
+    """Returns the error for a name that a package lacks."""
+    import opcode
+
+    from envkit._internal.missing_names import no_word
+
+    error = no_word(package, name, instead)
+    code, place = asks.f_code.co_code, asks.f_lasti
+    # An import statement shows only an `ImportError`.
+    if 0 <= place < len(code) and code[place] == opcode.opmap["IMPORT_FROM"]:
+        return ImportError(str(error), name=package)
+    return error
 
 
 class _Aliases:

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import opcode
 import pkgutil
 import sys
 from pathlib import Path
-from types import FrameType
 
-from envkit._internal.other_words import no_word
-
-__all__ = ["no_name"]
+__all__ = ["instead_of"]
 
 _POOL = "make(target, num_envs=8) makes a pool"
 _WORKERS = (
@@ -91,30 +87,16 @@ _NAMES = {
 }
 
 
-def no_name(package: str, name: str, frame: FrameType) -> Exception | None:
-    """Returns the error for a name that a package lacks; `None` if nothing is known.
-
-    Args:
-        package: The package's name.
-        name: The name that it lacks.
-        frame: The frame that asks. An import statement shows only an `ImportError`.
+def instead_of(package: str, name: str) -> str:
+    """Returns what to use instead of a name that a package lacks, or "".
 
     Example:
-        >>> import sys
-        >>> no_name("envkit", "SpecError", sys._getframe())
-        AttributeError('envkit has no SpecError: it is in envkit.errors.')
+        >>> instead_of("envkit", "SpecError")
+        'it is in envkit.errors'
     """
     instead = _NAMES.get(package.removeprefix("envkit."), {}).get(name, "")
-    if not instead:
-        home = _home_of(name)
-        if not home:
-            return None
-        instead = f"it is in {home}"
-    error = no_word(package, name, instead)
-    code, place = frame.f_code.co_code, frame.f_lasti
-    if 0 <= place < len(code) and code[place] == opcode.opmap["IMPORT_FROM"]:
-        return ImportError(str(error), name=package)
-    return error
+    home = "" if instead else _home_of(name)
+    return f"it is in {home}" if home else instead
 
 
 def _home_of(name: str) -> str:

@@ -1,144 +1,19 @@
-"""Words of other libraries that envkit lacks: reading one says what to use instead.
+"""Words of other libraries that envkit's classes lack, with what to use instead.
 
-The tables here are all there is. Their names are no part of a class: `hasattr` says
-False, `dir` hides them, an author may use each for anything, and a `__getattr__` is
-asked as before.
+The tables here are all there is: `envkit._internal.missing_names` makes a class raise
+their sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-__all__ = [
-    "ASYNC_BATCH",
-    "ASYNC_ENVIRONMENT",
-    "ENVIRONMENT",
-    "SPEC",
-    "TIME_STEP",
-    "WRAPPER",
-    "Derived",
-    "OtherWord",
-    "explain_words",
-    "no_word",
-]
-
-T = TypeVar("T")
+__all__ = ["WORDS"]
 
 # A sentence without its subject, or a function that returns it for an object (`None`
 # for a class).
 Instead = str | Callable[[Any], str]
-
-
-class _Yielding:
-    """An attribute of a class that gives way to any other of its name.
-
-    Other than a property, it can be assigned to, and classes that come later in the
-    method resolution order may define it.
-    """
-
-    _home: type
-    _name: str
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._home, self._name = owner, name
-
-    def _is_defined_later(self, owner: type) -> bool:
-        mro = owner.__mro__
-        later = [vars(each) for each in mro[mro.index(self._home) + 1 :]]
-        found = [each[self._name] for each in later if self._name in each]
-        return any(not isinstance(each, _Yielding) for each in found)
-
-    def _later(self, instance: Any, owner: type) -> Any:
-        one = owner if instance is None else instance
-        return getattr(super(self._home, one), self._name)
-
-
-class Derived(_Yielding, Generic[T]):
-    """A value computed from an object, whose name authors may use for their own.
-
-    Example:
-        >>> class Batch:
-        ...     rows = Derived(lambda batch: 3)
-        >>> batch = Batch()
-        >>> before, batch.rows = batch.rows, 7
-        >>> before, batch.rows
-        (3, 7)
-    """
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        """Takes the function; its docstring describes the value."""
-        self._compute = compute
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, instance: Any, owner: type) -> T:
-        if self._is_defined_later(owner):
-            return self._later(instance, owner)  # type: ignore[no-any-return]  # another's
-        if instance is None:
-            raise AttributeError(f"only objects of {owner.__name__} have {self._name}")
-        return self._compute(instance)
-
-
-class OtherWord(_Yielding):
-    """A name that a class lacks; reading it raises a sentence with the right one."""
-
-    def __init__(self, instead: Instead) -> None:
-        """Takes what to use instead."""
-        self._instead = instead
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        if self._is_defined_later(owner):
-            return self._later(instance, owner)
-        instead = self._instead
-        text = instead if isinstance(instead, str) else instead(instance)
-        raise no_word(owner.__name__, self._name, text)
-
-
-def no_word(subject: str, name: str, instead: str) -> AttributeError:
-    """Returns the error for a name that a class lacks.
-
-    Example:
-        >>> no_word("TimeStep", "obs", "use observation")
-        AttributeError('TimeStep has no obs: use observation.')
-    """
-    # Without `name`, Python guesses no name of its own behind the sentence. It takes
-    # only an error without both for one that it must complete.
-    return AttributeError(f"{subject} has no {name}: {instead}.", obj=subject)
-
-
-def explain_words(home: type, words: Mapping[str, Instead]) -> None:
-    """Makes a class explain names that it lacks.
-
-    Example:
-        >>> class Spec: ...
-        >>> explain_words(Spec, {"low": "use minimum"})
-        >>> hasattr(Spec(), "low"), "low" in dir(Spec())
-        (False, False)
-        >>> Spec().low
-        Traceback (most recent call last):
-        AttributeError: Spec has no low: use minimum.
-    """
-    for name, instead in words.items():
-        word = OtherWord(instead)
-        word.__set_name__(home, name)
-        setattr(home, name, word)
-    setattr(home, "__dir__", _names_of)  # noqa: B010  # a method of it
-
-
-def _names_of(thing: Any) -> list[str]:
-    """Implements `dir` for objects whose class explains names that it lacks."""
-    own = getattr(thing, "__dict__", ())
-    return [
-        name
-        for name in object.__dir__(thing)
-        if name in own
-        or not isinstance(_on_class(type(thing), name), _Yielding)
-        or hasattr(thing, name)
-    ]
-
-
-def _on_class(cls: type, name: str) -> Any:
-    return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
 
 
 def _by_kind(*, pool: str, batch: str, single: str) -> Callable[[Any], str]:
@@ -282,4 +157,13 @@ ASYNC_BATCH: dict[str, Instead] = {
         "is_last": "is_last()",
         "done": "is_last()",
     }.items()
+}
+# By the class that lacks them; those derived from it lack them too.
+WORDS = {
+    "ArraySpec": SPEC,
+    "AsyncBatch": ASYNC_BATCH,
+    "AsyncEnvironment": ASYNC_ENVIRONMENT,
+    "PyEnvironmentBaseWrapper": WRAPPER,
+    "Specified": ENVIRONMENT,
+    "TimeStep": TIME_STEP,
 }

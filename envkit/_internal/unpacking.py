@@ -8,12 +8,9 @@ which is in the caller's bytecode. Where that cannot be read, nothing is said.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
-
-from envkit._internal.internals import has_internals
 
 __all__ = ["refuse_unpacking"]
 
@@ -38,13 +35,15 @@ class _Unpacked(NamedTuple):
     is_whole: bool = True
 
 
-def refuse_unpacking() -> None:
+def refuse_unpacking(frame: FrameType | None) -> None:
     """Raises if `reset`, `step` or `recv` was called for a tuple of Gymnasium's.
+
+    Args:
+        frame: A frame inside the method.
 
     Raises:
         ValueError: The caller's line unpacks the time step into other values.
     """
-    frame: FrameType | None = sys._getframe(1)
     call, name = "step", "env"
     # Wrappers, and the layers of an environment, return the time step as it is.
     while frame is not None and (env := _environment_of(frame)) is not None:
@@ -68,9 +67,7 @@ def _environment_of(frame: FrameType) -> Any:
     if not _is_of_envkit(frame) or not code.co_argcount:
         return None
     first = frame.f_locals.get(code.co_varnames[0])
-    # The latter also passes on time steps that it has made tensors of.
-    is_one = has_internals(first) or hasattr(type(first), "time_step_spec")
-    return first if is_one else None
+    return first if hasattr(type(first), "time_step_spec") else None
 
 
 def _unpacked(code: CodeType, position: int) -> _Unpacked | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.first_look import refuse_unpacking
 from envkit._internal.removed import refuses_removed_options
 from envkit._internal.text import counted, listed
-from envkit._internal.unpacking import refuse_unpacking
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, SpecError, WorkerError

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.first_look import refuse_unpacking
 from envkit._internal.masks import STEPS, as_mask, as_moves, check_others_have_begun
 from envkit._internal.removed import refuses_removed_options
 from envkit._internal.resets import reset_with
 from envkit._internal.text import counted, listed
-from envkit._internal.unpacking import refuse_unpacking
 from envkit.batches import refuse_ended
 from envkit.errors import CallOrderError
 from envkit.parallel.options import PoolOptions

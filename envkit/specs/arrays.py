@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from envkit._internal.other_words import SPEC, explain_words
+from envkit._internal.missing_names import explains_words
 from envkit._internal.text import bound_text
 from envkit.types import Array, RandomSource, Shape
 
@@ -51,6 +51,7 @@ class _Bounded(_Described):
     __slots__ = ("_maximum", "_minimum")
 
 
+@explains_words
 class ArraySpec(_Described):
     """Describes an array: its shape, its dtype and an optional name.
 
@@ -377,8 +378,6 @@ class BoundedArraySpec(ArraySpec, _Bounded):
             self._name if name is None else name,
         )
 
-
-explain_words(ArraySpec, SPEC)
 
 _TF_AGENTS = "tf_agents.specs.array_spec"
 
