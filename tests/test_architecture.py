@@ -64,6 +64,7 @@ FLOORS: dict[int, set[str]] = {
         "_shared",
         "envs",
         "monitoring",
+        "newcomers",
         "play",
         "realtime",
         "recording",
