@@ -40,7 +40,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from envkit._internal.entry_points import own
-from envkit._internal.other_registries import enter_names
+from envkit._internal.other_registries import (
+    enter_names,
+    refuses_gymnasiums_arguments,
+)
 from envkit._internal.removed import refuse_removed_options
 from envkit._internal.text import (
     a_or_an,
@@ -453,6 +456,7 @@ def _as_count(num_envs: Any) -> int:
     return count
 
 
+@refuses_gymnasiums_arguments
 def register(name: str, target: str | Callable[..., Any]) -> None:
     """Registers a name for `make` and `constructor` in this process.
 

@@ -122,6 +122,16 @@ class TimeStep(NamedTuple):
     def __hash__(self) -> int:
         return hash(tuple(nest.flatten(self)))
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        # As NumPy would, were this not here, but with a message of its own.
+        try:
+            return np.array(tuple(self), dtype)
+        except ValueError:
+            raise ValueError(
+                "A TimeStep is no array, but four values: step_type, reward, discount "
+                "and observation. Write time_step.observation for what the agent sees."
+            ) from None
+
     def __repr__(self) -> str:
         import pprint
 

@@ -246,6 +246,15 @@ def test_a_time_step_stays_a_tuple_of_four():
     assert 4 == len(nest.flatten(pickle.loads(pickle.dumps(time_step))))
 
 
+def test_an_array_of_a_time_step_names_its_observation():
+    time_step = transition(np.zeros(4), 1.0)
+    kind, message = told(np.array, time_step)
+    assert ValueError is kind
+    assert "time_step.observation" in message
+    assert (4,) == np.array(time_step, object).shape
+    assert (2, 4) == np.stack([transition(np.zeros(()), 1.0)] * 2).shape
+
+
 @pytest.mark.parametrize("name", ["obs", "reward", "done"])
 def test_the_rows_of_recv_say_that_their_time_step_has_the_rest(name):
     with asynchronous() as env:

@@ -593,6 +593,35 @@ def test_invalid_registrations_are_refused(name, target, expected, alone):
     assert before == registry._registry
 
 
+def mazes() -> CountingEnv:
+    return CountingEnv()
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "call", "rest"),
+    [
+        (
+            (),
+            {"id": "my/Maze-v0", "entry_point": "m:Maze"},
+            "'my/Maze-v0', 'm:Maze'",
+            "",
+        ),
+        (("Maze-v0",), {"entry_point": mazes}, "'Maze-v0', mazes", ""),
+        (
+            ("Maze-v0", "m:Maze"),
+            {"max_episode_steps": 9},
+            "'Maze-v0', 'm:Maze'",
+            "For max_episode_steps, ",
+        ),
+    ],
+)
+def test_a_call_of_gymnasiums_register_is_answered_with_ours(args, kwargs, call, rest):
+    kind, message = told(register, *args, **kwargs)
+    assert TypeError is kind
+    start = f"register() takes a name and a target: register({call})."
+    assert message.startswith(f"{start} {rest}" if rest else start)
+
+
 # Schemes.
 
 

@@ -125,7 +125,7 @@ def _called(
         if not hint:
             raise
         # Gymnasium and newer versions of Python add to the sentence.
-        raise TypeError(f"{error!s:.{found.end()}}. {hint}") from error
+        raise TypeError(f"{error!s:.{found.end()}}. {hint}") from None
 
 
 def _hint(name: str, kwargs: Mapping[str, Any], taken: Mapping[str, Any]) -> str:

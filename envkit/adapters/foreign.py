@@ -171,6 +171,13 @@ class ForeignBase(SpecifiedEnvironment):
     _in_state: ClassVar[tuple[str, ...]] = ("_info", "_next_seed")
     _envkit = ForeignInternals()
 
+    def __repr__(self) -> str:
+        # Some are made of several words, for messages.
+        name = "" if " " in self._name else self._name
+        inside = super().__repr__().partition("(")[2]
+        between = ", " if name and inside != ")" else ""
+        return f"{type(self).__name__}({name}{between}{inside}"
+
     def _accepts_options(self) -> bool | None:
         """Returns whether the library accepts options; `None` asks `_reset`."""
         return None

@@ -430,7 +430,7 @@ def _says_more_as_array(value: Any, spec: ArraySpec) -> bool:
         return spec.dtype.kind == "U"  # the text is too long
     # A spec accepts any Python integer; only an array shows one that is too large.
     return type(value) is int or (
-        hasattr(value, "__array__") and not isinstance(value, np.generic)
+        hasattr(value, "__array__") and not isinstance(value, np.generic | tuple)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,6 +94,12 @@ _TO_REGISTER_WITH_GYMNASIUM = (
 )
 _TO_REGISTER_HERE = "worker_setup=lambda: envkit.register(...)."
 _LONGEST_LINE = 200
+# A restart does not help against an action that the environment refuses.
+_ABOUT_ACTION = re.compile(r"\b(action|move)s?\b", re.IGNORECASE)
+_ACTION_REMEDY = (
+    "If the action was wrong, send another: an environment built anew would refuse it "
+    "too."
+)
 
 # Failures of environments and their constructors.
 
@@ -120,6 +127,8 @@ def construction(
         what = "The specs of an environment"
     pid = failure.pid if failure.pid != os.getpid() else None
     where = worker_name(worker, pid, failure.host)
+    # Without a traceback, the sentence says all.
+    shown = _shown_traceback(failure)
     error = ConstructorError(
         paragraphs(
             f"{what} {_raised(failure, f' in {where}')}",
@@ -127,16 +136,18 @@ def construction(
                 environments_row(envs),
                 ("constructor", maker_of(failure.env) if of_env else ""),
             ),
-            _shown_traceback(failure),
+            shown,
             "" if pid is None else _registration(failure),
             "To look at it without a worker, call the constructor yourself or pass "
-            'backend="inline".',
+            'backend="inline".'
+            if shown
+            else "",
         ),
         worker=worker,
         envs=envs,
     )
     error.remote_traceback = failure.traceback
-    return caused_by(error, original)
+    return caused_by(error, original if shown else None)
 
 
 def raised(
@@ -176,7 +187,9 @@ def raised(
         _shown_traceback(failure),
         lines(
             sentences(f"Worker {worker} lives on.", episode),
-            restart_remedy(reason, "have such environments built anew"),
+            _ACTION_REMEDY
+            if command == "step" and _ABOUT_ACTION.search(failure.message)
+            else restart_remedy(reason, "have such environments built anew"),
         ),
     )
     if failure.kind == "misfit":

@@ -459,7 +459,11 @@ _SENTENCES = (EnvkitError, NotImplementedError, AttributeError)
 
 def _traceback_of(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error)
-    _begin_at_the_users_code(told, is_sentence=isinstance(error, _SENTENCES))
+    # `from None` says the same of any other class.
+    is_sentence = isinstance(error, _SENTENCES) or (
+        error.__suppress_context__ and error.__cause__ is None
+    )
+    _begin_at_the_users_code(told, is_sentence=is_sentence)
     _shorten(told)
     # A line may be a message.
     text = "".join(

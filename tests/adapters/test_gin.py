@@ -279,8 +279,8 @@ def test_a_file_with_wrappers_wraps_its_environment():
         env = suite_gymnasium.load()
 
     assert (
-        "HistoryWrapper(TimeLimit(ActionRepeat(GymnasiumWrapper(), times=4), "
-        "duration=100), history_length=2, include_actions=False, "
+        "HistoryWrapper(TimeLimit(ActionRepeat(GymnasiumWrapper(CartPole-v1), "
+        "times=4), duration=100), history_length=2, include_actions=False, "
         "tile_first_step_obs=False)"
     ) == repr(env)
     assert (2, 4) == env.reset().observation.shape
@@ -343,7 +343,7 @@ def test_load_wraps_a_bound_gym_environment():
     ):
         env = suite_gym.wrap_env(old_gym())
 
-    inside = "PrivateRandomness(GymWrapper(), generators=('random', 'numpy'))"
+    inside = "PrivateRandomness(GymWrapper(OldGym), generators=('random', 'numpy'))"
     assert f"ActionRepeat(TimeLimit({inside}, duration=2), times=3)" == repr(env)
     assert [1.0, 0.5] == [float(env.step(0).discount) for _ in range(2)]
 

@@ -587,6 +587,12 @@ def test_an_environment_error_names_error_place_and_remedy():
             "Worker 5 lives on.",
         ),
         (
+            {"message": "There is no action 7."},
+            "env 21 raised ValueError in step(): There is no action 7.",
+            "If the action was wrong, send another: an environment built anew would "
+            "refuse it too.",
+        ),
+        (
             {"message": "x" * 201, "command": "render()"},
             f"env 21 raised ValueError in render(): {'x' * 200} …",
             "Worker 5 lives on.",

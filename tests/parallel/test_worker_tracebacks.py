@@ -6,7 +6,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment, PyEnvironment
+from envkit import (
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+    PyEnvironment,
+    make,
+)
 from envkit.errors import ConstructorError, EnvironmentRaised
 from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
@@ -53,6 +58,25 @@ def test_the_traceback_of_a_worker_begins_with_the_users_code(backend):
         env.reset()
     assert ["_reset", "load_level"] == frames_of(str(raised.value))
     assert ["_reset", "load_level"] == frames_of(raised.value.also[0].remote_traceback)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "sentence"),
+    [
+        (
+            "gymnasium:CartPole-v1",
+            {"autoreset_mode": "same_step"},
+            "In envkit it is autoreset=, an option of pools (num_envs=).",
+        ),
+        ("gymnasium:CartPol-v1", {}, "Did you mean: `CartPole`?"),
+    ],
+)
+def test_a_sentence_about_the_call_comes_without_frames(target, options, sentence):
+    with pytest.raises(ConstructorError) as raised:
+        make(target, num_envs=2, backend="thread", **options)
+    assert str(raised.value).partition("\n")[0].endswith(sentence)
+    assert [] == frames_of(str(raised.value))
+    assert None is raised.value.__cause__
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -150,10 +150,19 @@ def spec_of(name: str) -> Any:
     try:
         return gymnasium.spec(_newest(bare_name))
     except gymnasium.error.Error:
-        # This gives the best explanation of a wrong name.
-        env = gymnasium.make(bare_name)
-        env.close()
-        return env.spec
+        return _spec_of_made(bare_name)
+
+
+def _spec_of_made(name: str) -> Any:
+    import gymnasium
+
+    # This gives the best explanation of a wrong name; how it was found out is nobody's.
+    try:
+        env = gymnasium.make(name)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise error.with_traceback(None) from None
+    env.close()
+    return env.spec
 
 
 def _newest(name: str) -> str:
