@@ -389,11 +389,12 @@ def _refuse_unknown_rows(wrapper: Any, whole: str, hook: str) -> NoReturn:
 
 def _refuse_batch(wrapper: Any, ability: str, hook: str) -> NoReturn:
     env = wrapper.wrapped_env()
+    is_theirs = not type(env).__module__.startswith("envkit.")
+    override = f", or override {hook} in {type(env).__name__}" if is_theirs else ""
     raise ValueError(
         f"{type(wrapper).__name__} cannot wrap {_text_of(env)}: its rows end "
         f"one by one, and it cannot {ability}. Wrap the single environments "
-        f"before they become a batch, or override {hook} in "
-        f"{type(env).__name__}."
+        f"before they become a batch{override}."
     )
 
 

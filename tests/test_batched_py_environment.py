@@ -1381,7 +1381,8 @@ ONE = CountingEnv()
         (
             ["CartPole"],
             TypeError,
-            "envs[0] is the string 'CartPole', not an environment.",
+            "envs[0] is the string 'CartPole', not an environment. Did you mean "
+            "make('CartPole')?",
         ),
         (
             [CountingEnv(), counting()],

@@ -283,6 +283,11 @@ class Lookalike:
             f"TimeLimit wraps an environment, not a Lookalike object. {ADVICE}",
         ),
         (
+            lambda: TimeLimit(OURS, 2),
+            "TimeLimit wraps an environment, not the string 'gymnasium:CartPole-v1'. "
+            "Did you mean make('gymnasium:CartPole-v1')?",
+        ),
+        (
             lambda: BatchedPyEnvironment([Lookalike()]),  # type: ignore[list-item]
             f"envs[0] is a Lookalike object, not an environment. {ADVICE}",
         ),
@@ -300,6 +305,7 @@ class Lookalike:
         "make",
         "class",
         "wrapper",
+        "name",
         "batch",
         "constructor",
     ],
@@ -349,6 +355,11 @@ def test_a_package_adds_the_wrapper_of_its_objects(tmp_path, monkeypatch):
             "Did you mean num_workers, an option of pools?",
         ),
         (lambda: make("GridWorld", sizes=5), "Did you mean size?"),
+        (lambda: make(CountingEnv, level=5), "It takes steps_per_episode, dtype."),
+        (
+            lambda: make(OURS, num_envs=2, backend="inline", shared_memory=True),
+            "The environments of a pool always write into shared memory.",
+        ),
         (
             lambda: make(OURS, batch_size=4),
             "This environment makes no batches itself: write num_envs=4, which makes "

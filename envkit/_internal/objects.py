@@ -80,6 +80,8 @@ def _advice(thing: Any) -> str:
     """Returns what to do about an object that is no environment, or ""."""
     if isinstance(thing, type):
         return f" Did you mean {thing.__name__}()?"
+    if isinstance(thing, str):
+        return f" Did you mean make({thing!r:.80})?"
     advice = how_to_adapt(thing)
     if advice:
         return f" {advice}"
