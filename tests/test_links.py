@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
 from pathlib import Path
@@ -19,11 +20,13 @@ PAGES = [
 LINK = re.compile(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 
 
+@functools.cache
 def text_of(page):
     """Returns a page without its code blocks."""
     return re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.M | re.S)
 
 
+@functools.cache
 def anchors(page):
     """Lists the anchors that GitHub gives a page, for its headings alone."""
     found = set()

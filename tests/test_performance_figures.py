@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -14,8 +14,10 @@ TABLE = "one step of 64 environments, 2 workers"
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
     """Two runs of one benchmark, and a page for both."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(TOOL.parent)
     for name, time in (("here", 100.0), ("elsewhere", 200.0)):
         result = {
             "benchmark": "parallel_step",
@@ -58,7 +60,10 @@ def folder(tmp_path):
 
 def written(folder, page, text):
     (folder / page).write_text(text)
-    subprocess.run([sys.executable, TOOL, ".", page], cwd=folder, check=True)
+    # As `python tools/performance_figures.py` does, but Matplotlib is imported once.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(TOOL), ".", page])
+        runpy.run_path(str(TOOL), run_name="__main__")
     return (folder / page).read_text()
 
 
@@ -67,7 +72,6 @@ def results_of(folder):
     return written(folder, "benchmarks/RESULTS.md", "old")
 
 
-@pytest.mark.slow
 def test_each_result_has_its_own_pictures(folder):
     text = results_of(folder)
 
@@ -82,7 +86,6 @@ def test_each_result_has_its_own_pictures(folder):
     assert here != elsewhere
 
 
-@pytest.mark.slow
 def test_a_page_quotes_one_table(folder):
     text = written(
         folder,
@@ -101,13 +104,11 @@ def test_a_page_quotes_one_table(folder):
     ) == text
 
 
-@pytest.mark.slow
 def test_a_quoted_table_without_measurements_is_kept(folder):
     page = "<!-- table: there: a step -->\nold\n<!-- end of figures -->\n"
     assert page == written(folder, "docs/page.md", page)
 
 
-@pytest.mark.slow
 def test_each_result_comes_with_the_docstring_of_its_benchmark(folder):
     (folder / "here.json").rename(folder / "parallel_step.json")
     text = results_of(folder)
@@ -115,7 +116,6 @@ def test_each_result_comes_with_the_docstring_of_its_benchmark(folder):
     assert "    python benchmarks/parallel_step.py" not in text
 
 
-@pytest.mark.slow
 def test_missing_measurements_are_named_below_their_table(folder):
     result = json.loads((folder / "here.json").read_text())
     result["tables"][TABLE]["figures"] |= {"Slow": [], "Slower, 2 workers": []}
@@ -126,7 +126,6 @@ def test_missing_measurements_are_named_below_their_table(folder):
     )
 
 
-@pytest.mark.slow
 def test_the_picture_of_the_readme_has_two_environments(folder):
     """TF-Agents runs apart, so its bar follows from its ratio there."""
     result = json.loads((folder / "here.json").read_text())

@@ -151,8 +151,22 @@ def test_a_fork_that_fails_leaves_no_descriptors():
     assert f"set()\n{told} unavailable\nset()\n" == run(program, "fork")
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-@pytest.mark.parametrize("trouble", ["killed", "hung", "raised"])
+# A worker that hangs is killed, by which time it is as lost as one of the first.
+@pytest.mark.parametrize(
+    ("trouble", "method"),
+    [
+        ("killed", "spawn"),
+        ("killed", "forkserver"),
+        ("killed", "fork"),
+        ("hung", "fork"),
+        ("raised", "fork"),
+        *(
+            pytest.param(trouble, method, marks=pytest.mark.heavy)
+            for trouble in ("hung", "raised")
+            for method in ("spawn", "forkserver")
+        ),
+    ],
+)
 def test_a_loss_is_handled_while_no_file_can_be_opened(method, trouble):
     """Not even a module can be imported then; once there is room, the pool goes on."""
     program = f"""
