@@ -44,7 +44,7 @@ def collect(facade: Any, rows: Array) -> None:
 def _told(facade: Any, env: int) -> list[Loss]:
     try:
         (told,) = ask(facade, "call", [env], [("losses", (), {})])
-    except Exception:  # A server may allow no calls, or the worker may be gone by now.
+    except WorkerError:  # The environment raised, or its worker is gone by now.
         return []
     return list(told)
 
