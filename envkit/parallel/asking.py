@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "among_all",
     "ask",
-    "ask_everyone",
     "check_name",
     "render",
     "seed_rows",
@@ -42,7 +42,7 @@ def ask(
     envs: Sequence[int] | None,
     values: Sequence[Any] | None = None,
     *,
-    again: bool = False,
+    tries: float = 1,
 ) -> list[Any]:
     """Asks all or some environments a question, and raises their exceptions.
 
@@ -51,7 +51,9 @@ def ask(
         method: The question.
         envs: The environments; `None` for all.
         values: What each is asked.
-        again: Whether all are asked again if one of their workers is lost and replaced.
+        tries: How often to ask all of them if one of their workers is lost and
+            replaced. After 2, a worker that was dead before does no harm, and one that
+            the question itself kills does not use up the restarts.
     """
     everyone = range(len(facade._pool.rows_of_env))
     envs = everyone if envs is None else envs
@@ -59,42 +61,21 @@ def ask(
     if not envs:
         return []
     with facade._marking_raised():
-        results = _answers(facade._pool, method, envs, values, again)
+        results = _answers(facade._pool, method, envs, values, tries)
     facade._pool.raise_failures(envs, results)
     return results
 
 
 def _answers(
-    pool: Pool, method: str, envs: Sequence[int], values: Sequence[Any], again: bool
+    pool: Pool, method: str, envs: Sequence[int], values: Sequence[Any], tries: float
 ) -> list[Any]:
     while True:
+        tries -= 1
         try:
             return pool.ask(method, envs, values)
         except WorkerError:
-            if not (again and _have_workers(pool, envs)):
+            if tries < 1 or not set(envs).issubset(pool.present_envs()):
                 raise
-
-
-def _have_workers(pool: Pool, envs: Sequence[int]) -> bool:
-    """Returns True if no worker is lost for good: each is ready or being replaced."""
-    return set(envs).issubset(pool.present_envs())
-
-
-def ask_everyone(
-    facade: Any, method: str, values: Sequence[Any] | None = None
-) -> list[Any]:
-    """Asks every environment; asks those of a worker replaced meanwhile again."""
-    pool: Pool = facade._pool
-    envs = range(len(pool.rows_of_env))
-    values = [None] * len(envs) if values is None else values
-    with facade._marking_raised():
-        try:
-            return pool.ask(method, envs, values)
-        except WorkerError:
-            # The worker was dead already; only this question revealed it.
-            if not _have_workers(pool, envs):
-                raise
-        return pool.ask(method, envs, values)
 
 
 def seed_rows(facade: Any, seeds: list[int | None]) -> None:
@@ -103,7 +84,7 @@ def seed_rows(facade: Any, seeds: list[int | None]) -> None:
     envs = [
         env for env, own in enumerate(by_env) if any(seed is not None for seed in own)
     ]
-    ask(facade, "seed_rows", envs, [by_env[env] for env in envs], again=True)
+    ask(facade, "seed_rows", envs, [by_env[env] for env in envs], tries=math.inf)
 
 
 def among_all(facade: Any, values: Sequence[Any], rows: Array) -> list[Any]:
@@ -126,7 +107,7 @@ def send_options(facade: Any, options: Any, rows: Array | None) -> None:
             asked[env] = (own, mask) if is_batch else (own[0], None)
     envs = list(asked)
     try:
-        ask(facade, "reset", envs, list(asked.values()), again=True)
+        ask(facade, "reset", envs, list(asked.values()), tries=math.inf)
     except Exception:
         # Take back the options that other environments got: their next reset must not
         # use them.

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import os
 import threading
 import weakref
@@ -317,7 +318,7 @@ class PoolEnvironment:
             for env, rows in enumerate(pool.rows_of_env)
         ]
         record_seed(self, seed)
-        results = asking.ask(self, "seed", None, by_env, again=True)
+        results = asking.ask(self, "seed", None, by_env, tries=math.inf)
         self._given.seed(seeds)
         return results
 

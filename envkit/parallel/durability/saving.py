@@ -11,7 +11,7 @@ import numpy as np
 
 from envkit._internal.text import counted
 from envkit.errors import CheckpointError, WorkerError
-from envkit.parallel.asking import ask_everyone
+from envkit.parallel.asking import ask
 from envkit.parallel.durability.checkpoint import (
     Saved,
     check_leaves,
@@ -27,9 +27,7 @@ __all__ = ["load_pool", "restore", "save", "state_of"]
 
 
 def _states(facade: Any) -> tuple[bytes, ...]:
-    results = ask_everyone(facade, "get_state")
-    facade._pool.raise_failures(range(len(results)), results)
-    return tuple(results)
+    return tuple(ask(facade, "get_state", None, tries=2))
 
 
 def state_of(facade: Any, environments: tuple[bytes, ...] | None = None) -> PoolState:
@@ -73,8 +71,7 @@ def restore(facade: Any, state: PoolState) -> TimeStep | None:
     ]
     tokens = list(zip(state.environments, flags, strict=True))
     try:
-        results = ask_everyone(facade, "set_state", tokens)
-        pool.raise_failures(range(len(results)), results)
+        ask(facade, "set_state", None, tokens, tries=2)
     except BaseException:
         tokens = list(zip(before, flags_before, strict=True))
         envs = pool.present_envs()
@@ -98,8 +95,8 @@ def restore(facade: Any, state: PoolState) -> TimeStep | None:
 def save(facade: Any, path: str | os.PathLike[str], extra: Any, pickles: bool) -> None:
     """Writes a checkpoint of a pool that owes no answer."""
     facade._settle()
-    results = ask_everyone(facade, "save", [pickles] * len(facade._pool.rows_of_env))
-    facade._pool.raise_failures(range(len(results)), results)
+    asked = [pickles] * len(facade._pool.rows_of_env)
+    results = ask(facade, "save", None, asked, tries=2)
     for env, token in enumerate(results):
         if isinstance(token, str):
             raise not_plain(f"in env {env}, {token}")
@@ -134,8 +131,7 @@ def _continue(facade: Any, saved: Saved) -> None:
             time_step=unflatten(saved.time_step),
             standing=unflatten(saved.standing),
         )
-    results = ask_everyone(facade, "assume_seed", saved.known)
-    facade._pool.raise_failures(range(len(results)), results)
+    ask(facade, "assume_seed", None, saved.known, tries=2)
     facade._pool.workers.continue_run(saved.seeds, saved.restarts)
     record_seed(facade, saved.noted_seed)
     facade.set_state(state)  # The subclasses differ.
