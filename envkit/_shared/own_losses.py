@@ -7,10 +7,10 @@ import numpy as np
 from envkit.losses import Loss
 from envkit.types import Array
 
-__all__ = ["OwnLosses"]
+__all__ = ["MOST_KEPT", "OwnLosses"]
 
 # A program that never asks must not fill its memory with errors.
-_MOST_KEPT = 4096
+MOST_KEPT = 4096
 
 
 class OwnLosses:
@@ -37,16 +37,26 @@ class OwnLosses:
     def _lose(self, kind: str, error: Exception) -> None:
         """Records why the `LAST` that follows is made up."""
         self._loss = Loss(0, kind, error)
-        self._unasked_losses = (*self._unasked_losses, self._loss)[-_MOST_KEPT:]
+        self._record_loss()
+
+    def _shown_loss(self) -> Loss | None:
+        """Returns the loss behind the last time step."""
+        return self._loss
+
+    def _record_loss(self) -> None:
+        loss = self._shown_loss()
+        if loss is not None:
+            self._unasked_losses = (*self._unasked_losses, loss)[-MOST_KEPT:]
 
     @property
     def repaired(self) -> Array:
         """Whether the last time step is a made-up `LAST`, as a mask."""
-        return np.array(self._loss is not None)
+        return np.array(self._shown_loss() is not None)
 
     def current_losses(self) -> dict[int, Loss]:
         """Returns the loss behind `repaired`, if it is set."""
-        return {} if self._loss is None else {0: self._loss}
+        loss = self._shown_loss()
+        return {} if loss is None else {0: loss}
 
     def losses(self) -> list[Loss]:
         """Returns the losses since the last call, the oldest first."""

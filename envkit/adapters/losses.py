@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from envkit._shared.own_losses import OwnLosses
 from envkit.losses import Loss
-from envkit.types import Array
 
-__all__ = ["LOSS", "MOST_KEPT", "LossesInInfos", "loss_in", "loss_info", "without_loss"]
+__all__ = ["LOSS", "LossesInInfos", "loss_in", "loss_info", "without_loss"]
 
 LOSS = "loss"
 _REPAIRED = "repaired"
-# A program that never asks must not fill its memory with errors.
-MOST_KEPT = 4096
 
 
 def loss_info(loss: Loss) -> dict[str, Any]:
@@ -51,7 +47,7 @@ def without_loss(info: Any) -> Any:
     return {key: info[key] for key in info if key not in (_REPAIRED, LOSS)}
 
 
-class LossesInInfos:
+class LossesInInfos(OwnLosses):
     """Reports the losses in a library's infos, whose environments may be envkit's.
 
     For adapters of single environments. An adapter calls `_record_loss` at the end of
@@ -61,28 +57,11 @@ class LossesInInfos:
     # Whether no info can tell of a loss, because the environment is not envkit's.
     _loses_nothing = False
     _info: Any
-    _unasked: tuple[Loss, ...] = ()
 
-    def _loss(self) -> Loss | None:
+    def _shown_loss(self) -> Loss | None:
+        loss = self._loss_in(self._info)
+        return None if loss is None else loss._replace(row=0)
+
+    def _loss_in(self, info: Any) -> Loss | None:
         """Returns the loss in the current info."""
-        return loss_in(self._info)
-
-    def _record_loss(self) -> None:
-        loss = self._loss()
-        if loss is not None:
-            self._unasked = (*self._unasked, loss._replace(row=0))[-MOST_KEPT:]
-
-    @property
-    def repaired(self) -> Array:
-        """Whether the last time step is a made-up `LAST`, as a mask."""
-        return np.array(self._loss() is not None)
-
-    def current_losses(self) -> dict[int, Loss]:
-        """Returns the loss behind `repaired`, if it is set."""
-        loss = self._loss()
-        return {} if loss is None else {0: loss._replace(row=0)}
-
-    def losses(self) -> list[Loss]:
-        """Returns the losses since the last call that cut an episode short."""
-        losses, self._unasked = list(self._unasked), ()
-        return losses
+        return loss_in(info)

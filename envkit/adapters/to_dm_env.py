@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._shared.own_losses import MOST_KEPT
 from envkit.adapters.dm_env import spec_to_dm_env
 from envkit.adapters.foreign import LateBase, forwarded, require
-from envkit.adapters.losses import MOST_KEPT
 from envkit.adapters.values import Leaf, Repacker, bounded_leaf, integer_leaf
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.extend import as_environment, counted

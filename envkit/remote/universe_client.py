@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit._shared.listening import place_of
+from envkit._shared.own_losses import MOST_KEPT
 from envkit._shared.secret_files import SecretFileError, find
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
 from envkit.desktop.actions import Actions, Controls
@@ -223,7 +224,7 @@ class UniverseRemotes(AsyncEnvironment):
         self._rows = [
             _RemoteRow(self, number) for number in range(len(self._addresses))
         ]
-        self._unasked_losses: collections.deque[Loss] = collections.deque(maxlen=4096)
+        self._unasked_losses = collections.deque[Loss](maxlen=MOST_KEPT)
         # Rows that owe an answer, in the order of their requests.
         self._owing: dict[int, None] = {}
         try:

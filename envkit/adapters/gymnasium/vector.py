@@ -11,6 +11,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._shared.arguments import as_discount
+from envkit._shared.own_losses import MOST_KEPT
 from envkit.adapters.foreign import (
     ForeignBase,
     ForeignInternals,
@@ -35,7 +36,6 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.adapters.gymnasium.wrapper import name_of
-from envkit.adapters.losses import MOST_KEPT
 from envkit.adapters.reset_arguments import (
     arguments_of_reset,
     known_to_reset,

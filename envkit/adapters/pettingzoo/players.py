@@ -551,8 +551,8 @@ class GameEnvironment(LossesInInfos, ResetArguments, ForeignEnvironment):
         self._info = info  # the agents' infos have the flags
         self._record_loss()
 
-    def _loss(self) -> Loss | None:
-        return next(filter(None, map(loss_in, self._info.values())), None)
+    def _loss_in(self, info: Any) -> Loss | None:
+        return next(filter(None, map(loss_in, info.values())), None)
 
     def _welcome(self, present: Sequence[Any]) -> None:
         """Begins an episode with some agents, which have no observation yet."""
