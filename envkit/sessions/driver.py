@@ -29,7 +29,6 @@ from envkit import nest
 from envkit.async_environment import AsyncBatch
 from envkit.errors import (
     ClosedError,
-    EnvironmentRaised,
     WorkerCrashed,
     WorkerError,
     WorkerTimeout,
@@ -399,7 +398,8 @@ class _Lanes:
             strict=True,
         ):
             if isinstance(info, Exception):
-                self._free(row, info)
+                # A step whose turn has not arrived must not be missing in a total.
+                self._end(self._running[row], info)
                 continue
             losses = tuple(self._told.pop(row, ()))
             answer = Answer(
@@ -415,20 +415,21 @@ class _Lanes:
     def _infos(self, batch: AsyncBatch, lost: Container[int]) -> Iterable[Any]:
         """Returns the info of each row, or the exception that reading it raised."""
         rows = batch.env_ids.tolist()
+        infos: dict[int, Any] = {row: {} for row in rows}
+        asked = [row for row in rows if row not in lost]
         try:
             declared = batch.info
-            infos = {
-                row: _at(place, declared) if declared and row not in lost else {}
-                for place, row in enumerate(rows)
-            }
-        except Exception as error:
-            infos = dict.fromkeys(rows, error)
+        except Exception:
+            # One of them has no good info; each is asked for its own.
+            return {**infos, **self._asked_infos(asked)}.values()
+        if declared:
+            places = {row: place for place, row in enumerate(rows)}
+            infos |= {row: _at(places[row], declared) for row in asked}
         if self._have_infos:
             # Environments are asked if the slab lacks some of it.
             pool = self._pool
             asks = pool.rows_with_info() & pool.rows_with_more_info()
-            asked = [row for row in rows if asks[row] and row not in lost]
-            infos.update(self._asked_infos(asked))
+            infos |= self._asked_infos([row for row in asked if asks[row]])
         return infos.values()
 
     def _asked_infos(self, rows: list[int]) -> dict[int, Any]:
@@ -459,9 +460,9 @@ class _Lanes:
                     self._end(request, one)
 
     def _end(
-        self, request: Request, error: WorkerError, *, is_gone: bool = False
+        self, request: Request, error: Exception, *, is_gone: bool = False
     ) -> None:
-        loss = Loss(request.row, _kind_of(error), error)
+        loss = Loss(request.row, _kind_of(error, request), error)
         self._lost.add(request.row)
         losses = (*self._told.pop(request.row, ()), loss)
         answer = Answer(int(StepType.LAST), None, 0.0, 1.0, {}, loss, losses, is_gone)
@@ -520,13 +521,12 @@ def _one_object(value: Any) -> Any:
     return ObjectSpec.wrap(value[()] if is_array else value)
 
 
-def _kind_of(error: WorkerError) -> str:
+def _kind_of(error: Exception, request: Request) -> str:
     if isinstance(error, WorkerCrashed):
         return "crashed"
     if isinstance(error, WorkerTimeout):
         return "timed_out"
-    is_in_step = isinstance(error, EnvironmentRaised) and error.command == "step"
-    return "raised" if is_in_step else "reset_failed"
+    return "reset_failed" if request.is_reset else "raised"
 
 
 def _worker_of_row(pool: AsyncParallelPyEnvironment) -> list[int]:

@@ -28,6 +28,7 @@ from envkit._shared.http_tokens import token_in
 from envkit._shared.secret_files import check_token
 from envkit._shared.web_pages import is_json, web_page_refusal
 from envkit.errors import MissingDependencyError
+from envkit.extend import describe
 from envkit.sessions.leases import LeaseTimeout
 from envkit.sessions.replies import Replies
 from envkit.sessions.session import (
@@ -38,6 +39,7 @@ from envkit.sessions.session import (
     unless_lost,
 )
 from envkit.sessions.sessions import Sessions
+from envkit.sessions.tools import call_text
 from envkit.types import EnvConstructor
 
 __all__ = ["to_nemo"]
@@ -348,14 +350,15 @@ async def _called(
 async def _call(session: Session, call: Mapping[str, Any]) -> tuple[str, Any]:
     try:
         arguments = json.loads(call.get("arguments") or "{}")
-        name = str(call.get("name"))
-        asked = session.call(name, **arguments)
+        if not isinstance(arguments, dict):
+            raise TypeError(f"got {describe(arguments)}")
     except (TypeError, ValueError, RecursionError) as error:
         return f"Error: The arguments must be a JSON object: {error!s:.120}.", 0.0
     try:
-        turn = unless_lost(await asked)
-    except (LookupError, TypeError) as error:  # no step is made
+        action = call_text(session.tools, str(call.get("name")), arguments)
+    except (LookupError, TypeError) as error:
         return f"Error: {error.args[0]}", 0.0
+    turn = unless_lost(await session.step(action))
     return turn.text, turn.reward
 
 

@@ -94,10 +94,12 @@ def to_skyrl(
             """Plays a reply of the model."""
             self.turns += 1
             try:
-                turn = self._player.play(self._replies.action(parse(action)))
-                text, reward = turn.text, float(turn.reward)
+                reply = self._replies.action(parse(action))
             except ValueError as error:
                 text, reward = f"Error: {error}", 0.0
+            else:
+                turn = self._player.play(reply)
+                text, reward = turn.text, float(turn.reward)
             facts = self._facts()
             return {
                 "observations": [{"role": "user", "content": text}],

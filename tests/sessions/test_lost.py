@@ -6,9 +6,10 @@ import asyncio
 import functools
 import math
 
+import numpy as np
 import pytest
 
-from envkit import Loss, RestartPolicy
+from envkit import ArraySpec, Loss, RestartPolicy
 from envkit.errors import WorkerError
 from envkit.sessions import Sessions
 from tests.sessions.environments import DIE, HANG, RAISE, WAIT, Owned
@@ -70,6 +71,31 @@ async def test_a_reset_that_fails_for_good_is_a_loss():
         turn = await session.reset()
     assert turn.end.kind == "reset_failed"
     assert "The level is missing." in str(turn.end.error)
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+@in_loop
+async def test_an_info_that_cannot_be_read_loses_its_own_episode_only(is_declared):
+    class Forgetful(Owned):
+        def info_spec(self):
+            return {"done": ArraySpec((), np.int64)} if is_declared else {}
+
+        def get_info(self):
+            if (self._owner, self._done) == (1, 3):
+                raise KeyError("the level")  # as a wrong call of a tool does
+            return {"done": np.int64(self._done)}
+
+    async with (
+        Sessions(Forgetful, 2, num_workers=1) as sessions,
+        sessions.lease() as losing,
+        sessions.lease() as other,
+    ):
+        turn, good = await asyncio.gather(play(losing, 1), play(other, 2))
+    assert (turn.end.kind, turn.steps) == ("raised", 3)
+    assert math.isnan(turn.total)
+    assert isinstance(turn.end.error, KeyError)
+    assert (good.end, good.total) == ("terminated", 6.0)
+    assert good.info == {"done": 6}
 
 
 @in_loop
