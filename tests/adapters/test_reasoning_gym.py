@@ -99,7 +99,7 @@ def test_an_entry_depends_on_its_index_alone():
 
 
 def test_datasets_can_be_mixed():
-    datasets = [{"name": name, "weight": 1.0, "config": {}} for name in DATASETS[:2]]
+    datasets = [DATASETS[0], {"name": DATASETS[1], "weight": 2.0}]
     with envkit.make("reasoning_gym:composite", datasets=datasets) as env:
         for seed in range(3):
             env.reset(seed=seed)
@@ -159,7 +159,11 @@ def test_names_are_reasoning_gyms():
         (["leg_count"], ValueError, "Did you mean 'leg_counting'"),
         (["leg_counting", {"max_animal": 3}], TypeError, "Did you mean 'max_animals'"),
         (["leg_counting", {"min_animals": 0}], ValueError, "must be positive"),
+        (["leg_counting", {"size": 0}], ValueError, "size must be an integer"),
+        (["leg_counting", {"seed": 3}], TypeError, "The dataset's is dataset_seed"),
         (["composite"], ValueError, "at least one dataset"),
+        (["composite", {"datasets": ["leg_count"]}], ValueError, "'leg_counting'"),
+        (["composite", {"datasets": [{}]}], TypeError, "dictionary with 'name'"),
     ],
 )
 def test_refusals_say_what_is_wrong(arguments, error, said):

@@ -22,7 +22,7 @@ import numpy as np
 
 from envkit.adapters.foreign import ForeignEnvironment, limited_and_wrapped
 from envkit.adapters.reasoning_gym import SCHEME
-from envkit.extend import Result, listed, suggestion
+from envkit.extend import Result, checked_size, describe, listed, suggestion
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
@@ -127,6 +127,12 @@ class ReasoningGymWrapper(ForeignEnvironment):
             **config: More of the configuration: `max_animals=5`, `size=1000`.
         """
         _require("ReasoningGymWrapper")
+        if "seed" in config:
+            # As Python says it, so that make(..., seed=3) seeds the environment.
+            raise TypeError(
+                "ReasoningGymWrapper got an unexpected keyword argument 'seed'. The "
+                "dataset's is dataset_seed; env.seed(index) chooses the question."
+            )
         super().__init__(handle_auto_reset=True)
         self._name = f"Reasoning Gym's {environment_name}"
         self.dataset = _shared(environment_name, {**config, "seed": dataset_seed})
@@ -229,6 +235,21 @@ def _made(name: str, config: dict[str, Any]) -> Any:
     import reasoning_gym
     from reasoning_gym.composite import DatasetSpec
 
+    _check_settings(name, config)
+    if name == _COMPOSITE:
+        parts = [_part_of(part) for part in config.get("datasets") or ()]
+        for part in parts:
+            _check_settings(part["name"], part["config"])
+        config["datasets"] = [DatasetSpec(**part) for part in parts]
+    try:
+        return reasoning_gym.create_dataset(name, **config)
+    except AssertionError as error:  # its way to check settings
+        raise ValueError(
+            f"Reasoning Gym's {name} refuses its settings: {error}."
+        ) from error
+
+
+def _check_settings(name: str, config: Mapping[str, Any]) -> None:
     known = _datasets()
     if name not in known:
         raise ValueError(
@@ -242,17 +263,23 @@ def _made(name: str, config: dict[str, Any]) -> Any:
                 f"Reasoning Gym's {name} has no setting {unknown!r}."
                 f"{suggestion(unknown, fields)} It has {listed(fields, most=30)}."
             )
-    if name == _COMPOSITE:
-        config["datasets"] = [
-            DatasetSpec(**part) if isinstance(part, Mapping) else part
-            for part in config.get("datasets") or ()
-        ]
-    try:
-        return reasoning_gym.create_dataset(name, **config)
-    except AssertionError as error:  # its way to check settings
-        raise ValueError(
-            f"Reasoning Gym's {name} refuses its settings: {error}."
-        ) from error
+    if "size" in config:
+        checked_size("size", config["size"])
+
+
+def _part_of(part: Any) -> dict[str, Any]:
+    """Returns all settings of one dataset of several."""
+    usual = {"name": "", "weight": 1.0, "config": {}}
+    if dataclasses.is_dataclass(part):  # a DatasetSpec
+        part = vars(part)
+    if isinstance(part, str):
+        part = {"name": part}
+    if not isinstance(part, Mapping) or not {"name"} <= part.keys() <= usual.keys():
+        raise TypeError(
+            f"Each of datasets must be a name, or a dictionary with 'name' and, if "
+            f"needed, 'weight' and 'config', got {describe(part)}."
+        )
+    return {**usual, **part}
 
 
 def _datasets() -> Mapping[str, Any]:
