@@ -287,6 +287,12 @@ def message_of(call, error):
         ({"player": 2, "opponent": any_square}, ValueError, "must be a number below 2"),
         ({"opponent": "me"}, TypeError, "opponent must be a function of a text"),
         ({"num_players": 7}, ValueError, "does not begin with 7 players"),
+        ({"num_players": 0}, ValueError, "num_players must be an integer of at least"),
+        (
+            {"environment_name": "GuessTheNumber-v0", "min_number": 50},
+            RuntimeError,
+            "ValueError: empty range",
+        ),
         (
             {"environment_name": "Wordle-v0", "opponent": any_square},
             ValueError,

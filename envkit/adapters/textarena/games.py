@@ -14,8 +14,9 @@ import importlib
 import pickle
 import random
 import re
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -118,12 +119,11 @@ class Game:
             # Some begin with one player and cannot be played then.
             if count > 1 or not isinstance(game.state, for_several):
                 return count
-        # Something else than the number, if anything.
-        last = [*refusals, *(e for e in refusals if not isinstance(e, _NUMBER))][-1]
+        reason = _telling(refusals)
         raise RuntimeError(
             f"TextArena's {self.name!r} begins with none of 1 to {_MOST_PLAYERS} "
-            f"players: {type(last).__name__}: {last}"
-        ) from last
+            f"players: {type(reason).__name__}: {reason}"
+        ) from reason
 
     def _made(self) -> Any:
         import textarena
@@ -170,6 +170,20 @@ def ended(game: Any, name: str) -> tuple[dict[int, float], dict[int, Any]]:
     return rewards, facts
 
 
+def _telling(refusals: Sequence[Exception]) -> Exception:
+    """Returns the refusal that is not about the number of players, if there is one.
+
+    That is another exception, or what the game says of the one number that it takes.
+    """
+
+    def words(error: Exception) -> str:
+        return re.sub(r"\d+", "", str(error))
+
+    found = [error for error in refusals if not isinstance(error, _NUMBER)] or refusals
+    told = [words(error) for error in found]
+    return min(found, key=lambda error: told.count(words(error)))
+
+
 def _drawn_so_far() -> tuple[Any, bytes]:
     numpys = np.random.get_state()  # noqa: NPY002  # games draw from it
     return random.getstate(), pickle.dumps(numpys)
@@ -193,8 +207,11 @@ def _quick_tagging() -> Iterator[None]:
 def _explain(name: str, error: Exception) -> NoReturn:
     missing = re.search(r"nltk\.download\('([^']+)'\)", str(error))
     if missing is None:
+        is_too_new = isinstance(error, SyntaxError) and sys.version_info < (3, 12)
+        remedy = ". It needs Python 3.12" if is_too_new else ""
         raise RuntimeError(
             f"TextArena cannot make {name!r} here: {type(error).__name__}: {error}"
+            f"{remedy}"
         ) from error
     command = f"python -m nltk.downloader {missing[1]}"
     lack = MissingDependencyError(

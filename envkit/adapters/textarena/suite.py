@@ -27,7 +27,7 @@ from envkit.adapters.textarena.games import (
     layers_of,
     registry,
 )
-from envkit.extend import Result, describe
+from envkit.extend import Result, checked_size, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
@@ -172,7 +172,9 @@ class TextArenaWrapper(ForeignEnvironment):
         self._rng = random.Random()
         check_known(environment_name)
         self._game = Game.shared(environment_name, dict(game_kwargs or {}))
-        self.num_players = num_players or self._game.fewest_players()
+        if num_players is None:
+            num_players = self._game.fewest_players()
+        self.num_players = checked_size("num_players", num_players)
         self.player = _checked_player(player, opponent, self.num_players)
         self._opponent = opponent
         self._foreign = self._game.new()
