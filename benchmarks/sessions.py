@@ -93,6 +93,7 @@ async def in_threads(size: int, seconds: float) -> AsyncIterator[Open]:
 async def over_network(size: int, seconds: float) -> AsyncIterator[Open]:
     words = ["-m", "envkit", "serve", "waiting=sessions:Waiting", "--port=0"]
     words += [f"--arg=seconds={seconds}", f"--max-sessions={2 * size}"]
+    words += ["--sessions-per-process=256"]
     with serving(words) as (server, address):
         async with Sessions("waiting", size, backend=address) as sessions:
             yield sessions.lease, server

@@ -147,7 +147,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--threads",
         action=Removed,
-        const="each client has a process of its own; leave it out",
+        const="each client has a process of its own, unless --sessions-per-process "
+        "says otherwise; leave it out",
     )
     parser.add_argument(
         "--max-sessions",
@@ -155,6 +156,14 @@ def add_arguments(parser: Parser) -> None:
         default=64,
         metavar="N",
         help="the maximum number of sessions at once",
+    )
+    parser.add_argument(
+        "--sessions-per-process",
+        type=at_least_one,
+        metavar="N",
+        help="the maximum number of sessions that share a process, in threads: for "
+        "environments that mostly wait. A crash ends all of them (default: each has "
+        "its own process)",
     )
     parser.add_argument(
         "--max-rows",
@@ -338,7 +347,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
     """Returns the options for listening, with token and certificate loaded."""
     given = {
         name: getattr(arguments, name)
-        for name in ("max_rows", "idle_timeout", "observers")
+        for name in ("sessions_per_process", "max_rows", "idle_timeout", "observers")
         if getattr(arguments, name) is not None
     }
     token = token_in("--token-file", arguments.token_file)

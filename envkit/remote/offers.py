@@ -61,6 +61,8 @@ class ServeOptions(NamedTuple):
             `TokensFile` holds several, and `None` admits everyone who reaches the port.
         tls: An SSL context for connections; `None` for no encryption.
         max_sessions: The maximum number of sessions at a time.
+        sessions_per_process: The maximum number of sessions that share a process, in
+            threads.
         max_rows: The maximum number of environments in a session.
         idle_timeout: Seconds without a request after which a session ends.
         observers: The maximum number of observers of a session.
@@ -84,6 +86,7 @@ class ServeOptions(NamedTuple):
     token: bytes | Draw | TokensFile | None = DRAW
     tls: ssl.SSLContext | None = None
     max_sessions: int = 64
+    sessions_per_process: int = 1
     max_rows: int = 4096
     idle_timeout: float = 600.0
     observers: int = 0

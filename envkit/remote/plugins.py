@@ -92,6 +92,7 @@ OWN_PROTOCOL = ServeProtocol(
     "",
     has=(
         *_TOKENS,
+        "sessions_per_process",
         "max_rows",
         "idle_timeout",
         "observers",

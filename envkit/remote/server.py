@@ -44,8 +44,9 @@ from envkit.remote.protocol import (
     ServerHandshake,
     refusal_of,
 )
-from envkit.remote.session_process import SessionProcess, Templates
+from envkit.remote.session_process import SessionProcess, StartSession, Templates
 from envkit.remote.session_request import request_of
+from envkit.remote.shared_processes import SharedProcesses
 
 __all__ = ["Server", "serve"]
 
@@ -125,6 +126,11 @@ class Server:
         self._guardian = Guardian()
         self._guardian.start()
         self._templates = Templates(menu.offers, self._guardian)
+        self._start: StartSession = self._templates.start
+        most = options.sessions_per_process
+        if most > 1:
+            shared = SharedProcesses(self._templates, most, options.idle_timeout)
+            self._start = shared.start
         self._closing = ""
         self._connections = ConnectionThreads(
             sock, self._admission, self, name="envkit-serve", tls=options.tls
@@ -269,7 +275,7 @@ class Server:
         self, request: dict[str, Any], client: socket.socket
     ) -> tuple[SessionProcess, dict[str, Any]]:
         """Starts a session, and returns it with the facts for its client."""
-        session = SessionProcess(self._templates, self._guardian)
+        session = SessionProcess(self._start)
         with self._lock:
             self._starting.add(session)
         try:

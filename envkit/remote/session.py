@@ -68,8 +68,6 @@ from envkit.specs.environment_spec import common_info_spec
 
 __all__ = ["Session"]
 
-# Seconds between a waiting session's checks whether to end.
-_POLL_INTERVAL = 0.25
 # The methods that clients may request besides `call`, whose names are checked.
 _METHODS = frozenset(
     [
@@ -142,6 +140,8 @@ class Session:
         self._received_at = time.monotonic()
         # When the current incomplete frame or answer began.
         self._busy_since: float | None = None
+        # When the other thread saw that the client has left.
+        self._left_at: float | None = None
         self._observers: list[SessionObserver] = []
         self._failures: dict[int, RemoteFailure] = {}
         self._last_reply: tuple[int, list[bytes]] | None = None
@@ -272,6 +272,8 @@ class Session:
         with self._changed:
             self._reason = self._reason or reason
             self._changed.notify_all()
+        # Wakes the thread that waits for a request, which can still send the reason.
+        self._shut(socket.SHUT_RD)
 
     def cut_if_stalled(self, now: float) -> None:
         """Cuts off a client that sends half a frame, or reads no answers."""
@@ -280,11 +282,21 @@ class Session:
             self.stop("a frame was begun and never finished")
             self._shut()
 
-    def _shut(self) -> None:
+    def is_abandoned(self, now: float) -> bool:
+        """Returns True if the client left during a call that does not end."""
+        sock = self._sock
+        if sock is None or not _has_left(sock):
+            self._left_at = None
+        elif self._left_at is None:
+            self._left_at = now
+        # It could have resumed the session until then.
+        return self._left_at is not None and now - self._left_at > self._resume
+
+    def _shut(self, how: int = socket.SHUT_RDWR) -> None:
         sock = self._sock
         if sock is not None:
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+                socket.socket.shutdown(sock, how)
 
     # The session's thread.
 
@@ -373,7 +385,7 @@ class Session:
                     "(--idle-timeout)"
                 )
                 break
-            if poll(1000 * min(left, _POLL_INTERVAL)):
+            if poll(1000 * left):
                 return not self._reason
         return False
 
@@ -642,6 +654,15 @@ class Session:
             + (f"It allows {listed(allowed)}" if allowed else "It allows nothing")
             + " (envkit serve --allow-call NAME)."
         )
+
+
+def _has_left(sock: socket.socket) -> bool:
+    """Returns True if the other end is closed."""
+    poller = select.poll()
+    with contextlib.suppress(OSError, ValueError):  # it was closed just now
+        poller.register(sock, getattr(select, "POLLRDHUP", 0))
+        return bool(poller.poll(0))
+    return False
 
 
 def _is_about_losses(request: Request) -> bool:

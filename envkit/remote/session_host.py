@@ -11,6 +11,9 @@ server                        template                         session
                           ◀─   {"ended": status}, over the session's channel
 ```
 
+With `--sessions-per-process`, the process that was forked starts a thread for each end
+of a channel that it gets, and the thread reports how its session ended.
+
 A template has one thread, no open files and no environments, so forking it is safe. If
 a library starts threads, opens files or makes random generators when imported, it has
 no template, and sessions import it themselves.
@@ -32,7 +35,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +57,10 @@ from envkit.remote.session_request import request_of
 
 __all__ = ["SessionChannel", "begin", "main"]
 
-_POLL_INTERVAL = 0.25
+# Seconds between two looks at clients that stall or have left.
+_LONGEST_PAUSE = 5.0
+# Seconds to send an observer why it is refused.
+_TO_REFUSE = 0.25
 # Seconds that environments have to end when their server is gone.
 _GRACE = 10.0
 _AT_ONCE = 1 << 16
@@ -88,6 +95,12 @@ class SessionChannel:
                 data = data[1:]
             self._sock.sendall(data)
 
+    def has_message(self, seconds: float) -> bool:
+        """Waits for the beginning of a message, or the end; returns False in vain."""
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        return bool(poller.poll(1000 * seconds))
+
     def receive(self) -> tuple[dict[str, Any], int | None]:
         """Waits for a message; returns it and the descriptor sent with it.
 
@@ -110,6 +123,11 @@ class SessionChannel:
                 raise EOFError("the other end is gone")
             data += part
         return bytes(data)
+
+    def shut(self) -> None:
+        """Ends the conversation: both ends have received the last message."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def detach(self) -> int:
         """Hands the descriptor over to the caller."""
@@ -137,7 +155,7 @@ def main(fd: int, targets: Sequence[str], *, forks: bool) -> None:
     session = template.serve() if template.prepare(targets) else None
     if session is not None:
         with queued_stderr():
-            _run_session(session)
+            _run_sessions(session)
 
 
 class _SessionForker:
@@ -308,14 +326,14 @@ def begin(fd: int) -> None:
     os.setsid()
     os.set_inheritable(fd, False)
     with queued_stderr():
-        _run_session(SessionChannel.attach(fd))
+        _run_sessions(SessionChannel.attach(fd))
 
 
 # The session.
 
 
-def _run_session(channel: SessionChannel) -> None:
-    """Runs a session until it is over, or the server is gone."""
+def _run_sessions(channel: SessionChannel) -> None:
+    """Runs the session, or all sessions, that the server orders from this process."""
     faulthandler.enable()
     _send_process_id(channel)
     try:
@@ -324,24 +342,16 @@ def _run_session(channel: SessionChannel) -> None:
         os._exit(0)
     forked: list[int] = []
     os.register_at_fork(after_in_child=lambda: forked.append(os.getppid()))
-    hosted = _HostedSession(channel)
-    try:
-        session = _session_of(job, forked, hosted)
-        facts = session.build()
-    except (EnvkitError, ImportError, TypeError, ValueError) as error:
-        channel.send({"refused": str(error)})
-        return
-    threading.Thread(
-        target=hosted.listen, args=(session,), name="envkit-session", daemon=True
-    ).start()
-    channel.send(facts)
-    sock = hosted.await_client()
-    if sock is None:
-        session.discard()
-    else:
-        session.serve(sock)
-    # Threads of environments may keep the process alive.
-    channel.send({"over": True})
+    listener = _Listener(channel, job["options"]["idle_timeout"], forked)
+    if "request" not in job:
+        listener.run()
+    session = _HostedSession(channel, job, forked)
+    listener.add_session(session)
+    session.run(lambda: _start_thread(listener.run))
+
+
+def _start_thread(run: Callable[[], None]) -> None:
+    threading.Thread(target=run, name="envkit-session", daemon=True).start()
 
 
 def _send_process_id(channel: SessionChannel) -> None:
@@ -383,37 +393,62 @@ def _session_of(
 
 
 class _HostedSession:
-    """Carries out the server's orders for the session in this process."""
+    """A session in this process, which carries out the server's orders."""
 
-    def __init__(self, channel: SessionChannel) -> None:
-        self._channel = channel
+    def __init__(
+        self, channel: SessionChannel, job: dict[str, Any], forked: list[int]
+    ) -> None:
+        self._channel, self._job, self._forked = channel, job, forked
         self.is_alone = True
         self._changed = threading.Condition()
+        self._session: Session | None = None
         self._client: socket.socket | None = None
         self._is_over = False
 
-    def await_client(self) -> socket.socket | None:
+    def run(self, built: Callable[[], None]) -> None:
+        """Builds the environments, and answers the client until the session is over.
+
+        Args:
+            built: Is called when the environments are built.
+        """
+        try:
+            session = _session_of(self._job, self._forked, self)
+            facts = session.build()
+        except (EnvkitError, ImportError, TypeError, ValueError) as error:
+            self._channel.send({"refused": str(error)})
+            return
+        self._session = session
+        built()
+        self._channel.send(facts)
+        sock = self._await_client()
+        if sock is None:
+            session.discard()
+        else:
+            session.serve(sock)
+        # Threads of environments may keep the process alive.
+        self._channel.send({"over": True})
+
+    def run_in_thread(self) -> None:
+        """Runs, and tells the server how it ended, as no process ends with it."""
+        code = 1
+        try:
+            self.run(lambda: None)
+            code = 0
+        except BaseException:  # a process would end with it
+            traceback.print_exc()
+        finally:
+            self._channel.send({"ended": code})
+
+    def _await_client(self) -> socket.socket | None:
         """Waits for the client's connection; `None` if it has left already."""
         with self._changed:
             self._changed.wait_for(lambda: self._client is not None or self._is_over)
             return self._client
 
-    def listen(self, session: Session) -> None:
-        """Carries out the server's orders in a thread, until the server is gone."""
-        poller = select.poll()
-        poller.register(self._channel.fileno(), select.POLLIN)
-        try:
-            while True:
-                if poller.poll(1000 * _POLL_INTERVAL):
-                    self._do(session, *self._channel.receive())
-                session.cut_if_stalled(time.monotonic())
-        except (EOFError, ProtocolError):
-            self._end(session, "the server is gone")
-            # An environment may be stuck in code that never returns.
-            time.sleep(_GRACE)
-            os._exit(1)
-
-    def _do(self, session: Session, message: dict[str, Any], fd: int | None) -> None:
+    def do(self, message: dict[str, Any], fd: int | None) -> None:
+        """Carries out an order of the server."""
+        session = self._session
+        assert session is not None  # the server waits for its facts
         sock = None if fd is None else socket.socket(fileno=fd)
         if sock is not None and "serve" in message:
             with self._changed:
@@ -426,17 +461,92 @@ class _HostedSession:
             try:
                 session.observe(sock, message["observe"])
             except Refusal as refusal:
-                sock.settimeout(_POLL_INTERVAL)
+                sock.settimeout(_TO_REFUSE)
                 with contextlib.suppress(OSError):
                     sock.sendall(b"".join(frame_of({"refused": str(refusal)})))
                 sock.close()
         elif "stop" in message:
-            self._end(session, str(message["stop"]))
+            self.end(str(message["stop"]))
         elif "alone" in message:
             self.is_alone = bool(message["alone"])
 
-    def _end(self, session: Session, reason: str) -> None:
-        session.stop(reason)
+    def check_client(self, now: float) -> None:
+        """Ends a session whose client has stalled, or has left during a call."""
+        session = self._session
+        if session is None or self._is_over:
+            return
+        session.cut_if_stalled(now)
+        if session.is_abandoned(now):
+            # The server waits a little for the call, and then kills the process.
+            self._channel.send({"over": True})
+            self.end("its client has left")
+
+    def end(self, reason: str) -> None:
+        """Ends the session soon; its client gets the reason."""
+        if self._session is not None:
+            self._session.stop(reason)
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
+
+
+class _Listener:
+    """Receives the server's orders for the sessions of this process, in one thread."""
+
+    def __init__(
+        self, channel: SessionChannel, idle_timeout: float, forked: list[int]
+    ) -> None:
+        self._forked = forked
+        self._pause = min(idle_timeout / 20, _LONGEST_PAUSE)
+        self._channels: dict[int, SessionChannel] = {}
+        self._sessions: dict[int, _HostedSession] = {}
+        self._poller = select.poll()
+        self._server = self._add(channel)
+
+    def add_session(self, session: _HostedSession) -> None:
+        """Adds the only session, which has the server's channel."""
+        self._sessions[self._server] = session
+
+    def run(self) -> None:
+        """Carries out orders until the server is gone; then the process ends."""
+        while self._server in self._channels:
+            for fd, _ in self._poller.poll(1000 * self._pause):
+                self._receive(fd)
+            now = time.monotonic()
+            for session in self._sessions.values():
+                session.check_client(now)
+        for fd in [*self._channels]:
+            self._remove(fd)
+        # An environment may be stuck in code that never returns.
+        time.sleep(_GRACE)
+        os._exit(1)
+
+    def _receive(self, fd: int) -> None:
+        channel, session = self._channels[fd], self._sessions.get(fd)
+        try:
+            message, passed = channel.receive()
+            if session is not None:
+                session.do(message, passed)
+            elif passed is not None:
+                another = SessionChannel.attach(passed)
+                self._add(another)
+                _send_process_id(another)
+            else:
+                session = _HostedSession(channel, message, self._forked)
+                self._sessions[fd] = session
+                _start_thread(session.run_in_thread)
+        except (EOFError, ProtocolError):
+            self._remove(fd)
+
+    def _add(self, channel: SessionChannel) -> int:
+        fd = channel.fileno()
+        self._channels[fd] = channel
+        self._poller.register(fd, select.POLLIN)
+        return fd
+
+    def _remove(self, fd: int) -> None:
+        self._poller.unregister(fd)
+        session = self._sessions.pop(fd, None)
+        if session is not None:
+            session.end("the server is gone")
+        self._channels.pop(fd).close()

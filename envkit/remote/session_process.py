@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from envkit._shared.processes import exit_text, signal_group
 from envkit.parallel.system.guardian import Guardian
@@ -28,7 +28,7 @@ from envkit.provenance import to_plain
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session_host import SessionChannel
 
-__all__ = ["SessionProcess", "Templates"]
+__all__ = ["OwnProcess", "SessionProcess", "StartSession", "Templates", "begun"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -79,11 +79,11 @@ class Templates:
             if library:
                 self._template(library)
 
-    def start(self, libraries: Iterable[str]) -> tuple[SessionChannel, int, int | None]:
-        """Starts a session with environments of some libraries.
+    def start(self, libraries: Iterable[str]) -> tuple[SessionChannel, OwnProcess]:
+        """Starts a process for environments of some libraries.
 
         Returns:
-            A channel to the session, its process ID, and a pidfd, if there are any.
+            A channel to the process, and the process.
 
         Raises:
             Refusal: The system cannot start another process, or the server is stopping.
@@ -100,8 +100,7 @@ class Templates:
             except (EOFError, _UnfitError) as error:
                 self._drop(template, error)
             else:
-                self._guardian.watch(pid)
-                return channel, pid, pidfd
+                return channel, OwnProcess(pid, pidfd, self._guardian)
         raise Refusal("The session's process cannot be started.")
 
     def _template(self, library: str) -> _Template:
@@ -216,9 +215,9 @@ class _Template:
         with self._lock:
             channel, self._spare = self._spare, self._order()
         try:
-            return _begun(channel)
+            return begun(channel)
         except EOFError:  # the waiting session was killed
-            return _begun(self._order())
+            return begun(self._order())
 
     def _order(self) -> SessionChannel:
         """Orders a forked session, which waits for its request."""
@@ -241,7 +240,7 @@ class _Template:
         return exit_text(code) if code else ""
 
 
-def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
+def begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
     """Waits for a session's first message; returns the channel, process ID and pidfd.
 
     Raises:
@@ -266,6 +265,71 @@ def _begun(channel: SessionChannel) -> tuple[SessionChannel, int, int | None]:
         raise
 
 
+class SessionHost(Protocol):
+    """The process in which a session runs."""
+
+    @property
+    def pidfd(self) -> int:
+        """Becomes readable when the process has ended; -1 if the system has none."""
+
+    def kill(self, channel: SessionChannel) -> None:
+        """Ends a session at once."""
+
+    def leave(self, code: int | None) -> str:
+        """Forgets a session that has ended; returns how it crashed, or ""."""
+
+
+# Starts a session with environments of some libraries.
+StartSession = Callable[[Iterable[str]], tuple[SessionChannel, SessionHost]]
+
+
+class OwnProcess:
+    """A process with one session, or whatever its channel orders.
+
+    Attributes:
+        pidfd: Becomes readable when the process has ended; -1 if the system has none.
+    """
+
+    def __init__(self, pid: int, pidfd: int | None, guardian: Guardian) -> None:
+        """Takes a process that a template has forked.
+
+        Args:
+            pid: The process ID.
+            pidfd: A descriptor of the process, if the system has them.
+            guardian: Ends the process if the server is killed.
+        """
+        self._pid, self.pidfd = pid, -1 if pidfd is None else pidfd
+        self._guardian = guardian
+        self._lock = threading.Lock()
+        guardian.watch(pid)
+
+    def kill(self, channel: SessionChannel) -> None:
+        """Kills the process."""
+        # Its template kills the group before the process ID can be reused.
+        with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            elif self._pid:
+                os.kill(self._pid, signal.SIGKILL)
+
+    def leave(self, code: int | None) -> str:
+        """Forgets the process, which has ended; returns how it crashed, or "".
+
+        Args:
+            code: The exit code that its template reported; `None` if it could not.
+        """
+        with self._lock:
+            if code is None:
+                # No template is left to kill its environments' child processes.
+                signal_group(self._pid, signal.SIGKILL)
+            self._guardian.leave(self._pid)
+            self._pid = 0
+            if self.pidfd >= 0:
+                os.close(self.pidfd)
+            self.pidfd = -1
+        return "has ended" if code is None else exit_text(code) if code else ""
+
+
 class SessionProcess:
     """The server's end of a session that runs in another process.
 
@@ -276,19 +340,14 @@ class SessionProcess:
         end: How its process ended, if it crashed.
     """
 
-    def __init__(self, templates: Templates, guardian: Guardian) -> None:
-        """Prepares; `build` starts the process.
-
-        Args:
-            templates: Start the process.
-            guardian: Ends the process if the server is killed.
-        """
+    def __init__(self, start: StartSession) -> None:
+        """Prepares; `build` calls `start`."""
         self.id = self.secret = self.end = ""
         self.ended = False
-        self._templates, self._guardian = templates, guardian
-        self._pid, self._pidfd = 0, -1
+        self._start = start
+        self._host: SessionHost | None = None
         self._lock = threading.Lock()
-        self._is_cut = False
+        self._is_cut = self._is_alone = False
         self._code: int | None = None
 
     def build(
@@ -315,11 +374,11 @@ class SessionProcess:
         """
         names = [name for name, _, _ in request["environments"]]
         libraries = dict.fromkeys(menu.find(name).library for name in names)
-        self._channel, pid, pidfd = self._templates.start(libraries)
+        self._channel, host = self._start(libraries)
         with self._lock:
-            self._pid, self._pidfd = pid, -1 if pidfd is None else pidfd
+            self._host = host
             if self._is_cut:
-                self._kill()
+                host.kill(self._channel)
         given = options._asdict()
         self._channel.send(
             {
@@ -372,8 +431,10 @@ class SessionProcess:
         self._hand({"observe": proof}, sock)
 
     def set_alone(self, is_alone: bool) -> None:
-        """Tells the process whether it is the only session."""
-        self._channel.send({"alone": is_alone})
+        """Tells the session whether it is the only one."""
+        if is_alone is not self._is_alone:
+            self._is_alone = is_alone
+            self._channel.send({"alone": is_alone})
 
     def stop(self, reason: str) -> None:
         """Tells the session to end soon; its client gets the reason."""
@@ -383,21 +444,13 @@ class SessionProcess:
         """Kills the process, or prevents it from starting."""
         with self._lock:
             self._is_cut = True
-            if self._pid:
-                self._kill()
+            if self._host is not None:
+                self._host.kill(self._channel)
 
     def discard(self) -> None:
         """Ends a session that was never served."""
         self.stop("the client has left")
         self._await_end()
-
-    def _kill(self) -> None:
-        # Its template kills the group before the process ID can be reused.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            else:
-                os.kill(self._pid, signal.SIGKILL)
 
     def _await_message(
         self, until: float | None = None, client: socket.socket | None = None
@@ -410,8 +463,9 @@ class SessionProcess:
         """
         poller = select.poll()
         poller.register(self._channel.fileno(), select.POLLIN)
-        if self._pidfd >= 0:
-            poller.register(self._pidfd, select.POLLIN)
+        pidfd = -1 if self._host is None else self._host.pidfd
+        if pidfd >= 0:
+            poller.register(pidfd, select.POLLIN)
         if client is not None:
             poller.register(client, getattr(select, "POLLRDHUP", 0))
         left = None if until is None else 1000 * max(0.0, until - time.monotonic())
@@ -423,7 +477,7 @@ class SessionProcess:
         if self._channel.fileno() not in ready:
             # The process is gone, but its own child processes may keep the channel
             # open.
-            poller.unregister(self._pidfd)
+            poller.unregister(pidfd)
             if not poller.poll(1000 * _TO_REPORT_END):
                 return None
         with contextlib.suppress(EOFError):
@@ -462,16 +516,9 @@ class SessionProcess:
             self._has_ended_within(_GRACE)
             self._code = 0  # not a crash
         with self._lock:
-            if self._code is None:
-                # No template is left to kill its environments' child processes.
-                signal_group(self._pid, signal.SIGKILL)
-            self._guardian.leave(self._pid)
-            self._pid = 0
-            if self._pidfd >= 0:
-                os.close(self._pidfd)
-        self.end = "has ended" if self._code is None else ""
-        if self._code:
-            self.end = exit_text(self._code)
+            host, self._host = self._host, None
+            assert host is not None  # the session was started
+            self.end = host.leave(self._code)
         self.ended = True  # last, because other threads read `end` afterwards
         self._channel.close()
 

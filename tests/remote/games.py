@@ -145,6 +145,25 @@ class Stuck(CountingEnv):
         return super()._step(action)
 
 
+class Gate(CountingEnv):
+    """Stops at action 1, until another one in this process is reset."""
+
+    _OPEN = threading.Event()
+
+    def __init__(self) -> None:
+        super().__init__(steps_per_episode=1_000_000)
+
+    def _reset(self) -> Any:
+        self._OPEN.set()
+        return super()._reset()
+
+    def _step(self, action: Any) -> Any:
+        if action == 1:
+            self._OPEN.clear()
+            self._OPEN.wait()
+        return super()._step(action)
+
+
 class Gathering(CountingEnv):
     """Ends no step before all of 64 environments are in one."""
 
