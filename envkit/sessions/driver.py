@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import logging
 import queue
@@ -49,6 +50,9 @@ _POLL_SHARE = 0.05
 # and an answer is found within this share of the time that it took, or more often.
 _LATE_SHARE = 0.05
 _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two polls
+
+# Kinds of losses after which the worker itself goes on.
+_WORKER_LIVES = ("raised", "reset_failed")
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +117,7 @@ class Driver:
         self,
         make_pool: Callable[[], tuple[AsyncParallelPyEnvironment, Any]],
         call_soon: Callable[..., Any],
+        max_restarts: int,
     ) -> None:
         """Prepares to start.
 
@@ -120,15 +125,19 @@ class Driver:
             make_pool: Makes the pool, under `AutoReset.DISABLED`, and returns it with
                 anything else.
             call_soon: Calls a function in the event loop, from any thread.
+            max_restarts: How often a reset may be lost and repeated.
         """
         self._make_pool = make_pool
         self._call_soon = call_soon
+        self._max_restarts = max_restarts
         self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._run, name="envkit-sessions", daemon=True
         )
         self._grace = 0.0
         self._is_closing = False
+        self._making = threading.Lock()
+        self._is_making = True
 
     def start(
         self,
@@ -157,25 +166,32 @@ class Driver:
         self._grace = grace
         self._is_closing = True
         self._inbox.put(None)
+        with self._making:
+            if self._is_making:
+                _interrupt(self._thread)
 
     # In the thread.
 
     def _run(self) -> None:
-        pool = None
+        made = None
         try:
-            made = self._make_pool()
-            pool, _ = made
+            try:
+                made = self._make_pool()
+            finally:
+                with self._making:
+                    self._is_making = False
             self._tell(self._opened, made)
-            _Lanes(pool, self._tell_all).run(self._inbox, lambda: self._is_closing)
+            lanes = _Lanes(made[0], self._tell_all, self._max_restarts)
+            lanes.run(self._inbox, lambda: self._is_closing)
         except BaseException as error:
-            if pool is None:
+            if made is None:
                 self._tell(self._opened, error)
             elif not isinstance(error, ClosedError):  # the program has ended
                 _LOGGER.exception("the sessions' thread has failed, and all end")
         finally:
-            if pool is not None:
+            if made is not None:
                 with contextlib.suppress(Exception):
-                    pool.close(self._grace)
+                    made[0].close(self._grace)
             self._tell(self._closed)
 
     def _tell(self, function: Callable[..., Any], *args: Any) -> None:
@@ -199,10 +215,15 @@ class _Lanes:
         self,
         pool: AsyncParallelPyEnvironment,
         deliver: Callable[[list[tuple[Request, Answer | BaseException]]], None],
+        max_restarts: int,
     ) -> None:
         self._pool = pool
         self._deliver = deliver
-        self._worker_of_row = _worker_of_row(pool)
+        self._rows_of_worker = [worker.rows for worker in pool.workers]
+        self._worker_of_row = [
+            worker for worker, rows in enumerate(self._rows_of_worker) for _ in rows
+        ]
+        self._max_restarts = max_restarts
         self._waiting: list[deque[Request]] = [deque() for _ in range(pool.num_workers)]
         # By row, the request that its environment is answering.
         self._running: dict[int, Request] = {}
@@ -233,7 +254,7 @@ class _Lanes:
         is_over: Callable[[], bool],
     ) -> None:
         """Moves rows until `is_over` returns True."""
-        heard = time.monotonic()
+        heard = counted = time.monotonic()
         cost = 0.0  # seconds of a poll that finds nothing
         timeout: float | None = None
         while not is_over():
@@ -245,6 +266,9 @@ class _Lanes:
             began = time.monotonic()
             if self._running:
                 self._receive()
+                if began - counted > _LONGEST:
+                    counted = began
+                    self._end_hopeless()
             now = time.monotonic()
             if self._done:
                 self._deliver(self._done)
@@ -361,7 +385,8 @@ class _Lanes:
         """Answers a request that the pool does not accept."""
         self._set_idle(request.row)
         if isinstance(error, WorkerCrashed | WorkerTimeout):
-            self._end(request, error, is_gone=True)
+            self._blame(request, error)
+            self._end(request, is_gone=True)
         else:
             self._finish(request, error)
 
@@ -385,9 +410,7 @@ class _Lanes:
             return
         self._learn_duration(rows.tolist())
         lost = pool.current_losses() if pool.repaired[rows].any() else {}
-        self._lost.update(lost.keys() & set(rows.tolist()))
-        for loss in pool.losses():
-            self._told.setdefault(loss.row, []).append(loss)
+        self._count_losses()
         for row, step_type, observation, reward, discount, info in zip(
             rows.tolist(),
             steps.step_type.tolist(),
@@ -397,9 +420,12 @@ class _Lanes:
             self._infos(batch, lost),
             strict=True,
         ):
+            if row not in self._running:
+                continue  # Its reset was given up.
             if isinstance(info, Exception):
                 # A step whose turn has not arrived must not be missing in a total.
-                self._end(self._running[row], info)
+                self._blame(self._running[row], info)
+                self._end(self._running[row])
                 continue
             losses = tuple(self._told.pop(row, ()))
             answer = Answer(
@@ -408,7 +434,8 @@ class _Lanes:
             self._free(row, answer)
 
     def _learn_duration(self, rows: Iterable[int]) -> None:
-        shortest = time.monotonic() - max(self._running[row].began for row in rows)
+        began = [self._running[row].began for row in rows if row in self._running]
+        shortest = time.monotonic() - max(began, default=0.0)
         # Falls at once, and rises slowly.
         self._usual = min(shortest, 2 * self._usual or shortest)
 
@@ -451,21 +478,43 @@ class _Lanes:
                 for row, info in self._asked_infos([row]).items()
             }
 
+    def _count_losses(self) -> None:
+        for loss in self._pool.losses():
+            self._told.setdefault(loss.row, []).append(loss)
+
+    def _end_hopeless(self) -> None:
+        """Ends resets that were lost too often.
+
+        The pool repeats them as long as its policy allows, which is without end if each
+        of them takes long.
+        """
+        resets = [row for row, request in self._running.items() if request.is_reset]
+        if resets:
+            self._count_losses()
+        for row in resets:
+            if len(self._told.get(row, ())) > self._max_restarts:
+                self._end(self._running[row], is_gone=True)
+
     def _fail(self, error: WorkerError) -> None:
         """Ends the requests whose environments have failed and are not replaced."""
+        self._count_losses()
         for one in (error, *error.also):
             for row in one.envs:
                 request = self._running.get(row)
                 if request is not None:
-                    self._end(request, one)
+                    if row not in self._told:
+                        self._blame(request, one)
+                    self._end(request)
 
-    def _end(
-        self, request: Request, error: Exception, *, is_gone: bool = False
-    ) -> None:
+    def _blame(self, request: Request, error: Exception) -> None:
         loss = Loss(request.row, _kind_of(error, request), error)
-        self._lost.add(request.row)
-        losses = (*self._told.pop(request.row, ()), loss)
-        answer = Answer(int(StepType.LAST), None, 0.0, 1.0, {}, loss, losses, is_gone)
+        self._told.setdefault(request.row, []).append(loss)
+
+    def _end(self, request: Request, *, is_gone: bool = False) -> None:
+        """Answers a request with the last loss of its row."""
+        losses = tuple(self._told.pop(request.row))
+        last = int(StepType.LAST)
+        answer = Answer(last, None, 0.0, 1.0, {}, losses[-1], losses, is_gone)
         if request.row in self._running:
             self._free(request.row, answer)
         else:
@@ -473,16 +522,34 @@ class _Lanes:
 
     def _free(self, row: int, answer: Answer | Exception) -> None:
         request = self._running.pop(row)
+        worker = self._worker_of_row[row]
         self._set_idle(row)
-        is_lost = isinstance(answer, Answer) and answer.loss is not None
-        if request.answered is ignore and is_lost:
-            # The request behind it would fail in the same way.
-            request = self._waiting[self._worker_of_row[row]].popleft()
+        if isinstance(answer, Answer):
+            loss, is_first = answer.loss, request.answered is ignore
+            if loss is not None and loss.kind not in _WORKER_LIVES:
+                self._lost.update(self._rows_of_worker[worker])
+            elif is_first and not answer.is_gone:
+                if loss is None and answer.losses:  # They are the next reset's.
+                    self._told[row] = list(answer.losses)
+                return
+            elif loss is not None:
+                self._lost.add(row)
+            if is_first:  # The reset behind it would fail in the same way.
+                request = self._waiting[worker].popleft()
         self._finish(request, answer)
 
     def _finish(self, request: Request, answer: Answer | BaseException) -> None:
         if request.answered is not ignore:
             self._done.append((request, answer))
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """Raises `SystemExit` in a thread that starts a pool, as Ctrl-C would.
+
+    A pool has no other way to give up while its environments are being built.
+    """
+    number = ctypes.c_ulong(thread.ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
 
 
 def ignore(_: Any) -> None:
@@ -527,7 +594,3 @@ def _kind_of(error: Exception, request: Request) -> str:
     if isinstance(error, WorkerTimeout):
         return "timed_out"
     return "reset_failed" if request.is_reset else "raised"
-
-
-def _worker_of_row(pool: AsyncParallelPyEnvironment) -> list[int]:
-    return [worker.index for worker in pool.workers for _ in worker.rows]

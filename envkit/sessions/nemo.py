@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from envkit._shared.http_tokens import token_in
 from envkit._shared.secret_files import check_token
 from envkit._shared.web_pages import is_json, web_page_refusal
-from envkit.errors import MissingDependencyError
+from envkit.errors import MissingDependencyError, WorkerError
 from envkit.extend import describe
 from envkit.sessions.leases import LeaseTimeout
 from envkit.sessions.replies import Replies
@@ -235,7 +235,7 @@ class _Server:
         self._forget_old()
         try:
             session = await self._sessions.lease(timeout=self._lease_timeout)
-        except LeaseTimeout as error:
+        except (LeaseTimeout, WorkerError) as error:
             raise _Refusal(503, str(error), "provider_unavailable") from error
         try:
             with _failures():

@@ -124,6 +124,7 @@ class Slot:
         is_lost: Whether its environment was lost, and must be reset before another
             session has it.
         is_gone: Whether its environment was lost for good.
+        failed_resets: How many resets of sessions have been lost, one after another.
     """
 
     row: int
@@ -131,6 +132,7 @@ class Slot:
     session: int = 0
     is_lost: bool = False
     is_gone: bool = False
+    failed_resets: int = 0
 
 
 class Owner(Protocol):
@@ -176,6 +178,7 @@ class Session:
         self._has_one_episode = has_one_episode
         self._ended_by = ""
         self._turn: Turn | None = None
+        self._has_begun = False
         self._losses: list[Loss] = []
         self._request: Request | None = None
         self._future: asyncio.Future[Answer] | None = None
@@ -183,7 +186,7 @@ class Session:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the lease, which the first reset uses."""
+        """The seed of the lease, which its first episode has."""
         return self._seed
 
     @property
@@ -222,15 +225,19 @@ class Session:
     ) -> Turn:
         """Begins an episode, and returns its first turn.
 
-        A call that still runs, because its coroutine was cancelled, ends first.
+        A call that still runs, because its coroutine was cancelled, ends first. A reset
+        that was cancelled or lost began no episode.
 
         Args:
-            seed: The seed of the episode. Without it, the first reset uses the seed of
+            seed: The seed of the episode. Without it, the first episode has the seed of
                 the lease, and later ones go on with the random numbers that follow.
             options: Options of this reset, as the environment's `reset` takes them.
+
+        Raises:
+            WorkerError: The environment was lost for good, and the last turn told it.
         """
         self._check_open("reset")
-        if seed is None and self._turn is None:
+        if seed is None and not self._has_begun:
             seed = self._seed
         self._turn = None
         answer = await self._ask(
@@ -314,8 +321,8 @@ class Session:
     async def _ask(self, request: Request) -> Answer:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         request.answered = functools.partial(settle, future)
-        self._request, self._future = request, future
         self._owner.submit(self._slot, request)
+        self._request, self._future = request, future
         try:
             return await future
         except asyncio.CancelledError:
@@ -339,6 +346,7 @@ class Session:
                 observation = self._turn.observation
         else:
             total = total + reward
+            self._has_begun = True
             if answer.step_type == StepType.LAST:
                 goes_on = bool(np.any(answer.discount))
                 end = "truncated" if goes_on else "terminated"

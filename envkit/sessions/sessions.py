@@ -29,6 +29,8 @@ _Opened: TypeAlias = tuple[AsyncParallelPyEnvironment, tuple[Tool, ...]]
 
 # Seconds for idle environments to close.
 _GRACE = 1.0
+# Seconds to wait for the thread after that: it ends at once, or is stuck.
+_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,8 @@ class Sessions:
             idle_timeout: Seconds after which a session that nobody calls is taken back;
                 its next call raises `SessionEnded`.
             restart: How often a lost environment is replaced; by default as often as a
-                `RestartPolicy()` allows. Once that is used up, the other environments
-                serve alone.
+                `RestartPolicy()` allows. Once that is used up, or more resets in a row
+                than its `max_restarts` have failed, the other environments serve alone.
             **kwargs: Arguments of the environments.
         """
         self._size = checked_size("size", size)
@@ -126,6 +128,8 @@ class Sessions:
         is_name = isinstance(target, str) and not kwargs
         one = target if is_name else constructor(target, **kwargs)
         self._target = target
+        policy = RestartPolicy() if restart is None else restart
+        self._max_restarts = policy.max_restarts
         # Holds nothing of this object, which the thread must not keep alive.
         self._make_pool = functools.partial(
             AsyncParallelPyEnvironment,
@@ -133,7 +137,7 @@ class Sessions:
             backend=backend,
             num_workers=self._size if num_workers is None else num_workers,
             autoreset=AutoReset.DISABLED,
-            on_worker_failure=RestartPolicy() if restart is None else restart,
+            on_worker_failure=policy,
             start_timeout=start_timeout,
             reset_timeout=reset_timeout,
             step_timeout=step_timeout,
@@ -176,7 +180,8 @@ class Sessions:
         opened: asyncio.Future[_Opened] = loop.create_future()
         hear = functools.partial(settle, opened)
         make = functools.partial(_open, self._make_pool, self._size)
-        self._driver = driver = Driver(make, loop.call_soon_threadsafe)
+        call_soon = loop.call_soon_threadsafe
+        self._driver = driver = Driver(make, call_soon, self._max_restarts)
         # Nothing that the thread holds leads to this object, so a program that forgets
         # to close it leaves no thread behind.
         self._finalizer = weakref.finalize(self, driver.close, _GRACE)
@@ -184,7 +189,8 @@ class Sessions:
         try:
             self._pool, self.tools = await opened
         except BaseException:
-            await self.close()
+            # Processes are killed, and threads end when their constructors return.
+            await self.close(0.0)
             raise
         self._slots = [Slot(row) for row in range(self._size)]
         for slot in self._slots:
@@ -206,7 +212,9 @@ class Sessions:
         if self._state == "open":
             self._end_all()
             self._driver.close(grace)
-        await self._is_closed.wait()
+        # An environment may hold up the thread itself, which then ends later.
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._is_closed.wait(), grace + _PATIENCE)
 
     def _end_all(self) -> None:
         self._state = "closed"
@@ -306,6 +314,11 @@ class Sessions:
     def submit(self, slot: Slot, request: Request) -> None:
         """Sends a session's request to its environment."""
         self._check_open("reset" if request.is_reset else "step")
+        if slot.is_gone:
+            raise WorkerError(
+                "The session's environment was lost for good: take another lease. The "
+                f"last error was: {self._last_error}"
+            )
         self._steps += not request.is_reset
         self._send(slot, request)
 
@@ -315,7 +328,9 @@ class Sessions:
         def received(answer: Answer | BaseException) -> None:
             if slot.running is request:
                 slot.running = None
-            self._look_for_loss(slot, answer)
+            if isinstance(answer, Answer):
+                is_of_session = answered is not ignore
+                self._look_for_loss(slot, answer, is_of_session, request.is_reset)
             answered(answer)
             if slot.row not in self._sessions:
                 self._put_back(slot)
@@ -348,13 +363,17 @@ class Sessions:
         else:
             self._queue.add(slot)
 
-    def _look_for_loss(self, slot: Slot, answer: Answer | BaseException) -> None:
-        if not isinstance(answer, Answer) or answer.loss is None:
+    def _look_for_loss(
+        self, slot: Slot, answer: Answer, is_of_session: bool, is_reset: bool
+    ) -> None:
+        # If the reset for the next session fails too, that session sees the error.
+        slot.is_lost = answer.loss is not None and is_of_session
+        if answer.loss is None:
+            slot.failed_resets *= not (is_of_session and is_reset)
             return
         self._last_error = answer.loss.error
-        # Where a reset fails too, the next session shall see the error.
-        slot.is_lost = not slot.is_lost and slot.row in self._sessions
-        if answer.is_gone:
+        slot.failed_resets += is_of_session and is_reset
+        if answer.is_gone or slot.failed_resets > self._max_restarts:
             slot.is_gone = True
             alive = self._alive()
             self._queue.refuse(lambda: self._too_few(alive + 1, alive), most=alive)

@@ -201,10 +201,12 @@ async def _lease(sessions: Sessions, seed: int) -> Session:
     while True:
         now = sessions.statistics()
         if now.leased >= now.size > 0:
+            lost = sessions.size - now.size
             raise ValueError(
                 f"TRL plays more than {now.size} episodes at once, and has as many "
-                f"environments of {sessions.size}. Pass to_trl a larger size: "
-                "GRPOTrainer needs one for each sample of a generation batch."
+                f"environments{f', since {lost} were lost for good' if lost else ''}. "
+                "Pass to_trl a larger size: GRPOTrainer needs one for each sample of a "
+                "generation batch."
             )
         with contextlib.suppress(LeaseTimeout):
             return await sessions.lease(seed=seed, timeout=_GLANCE)

@@ -61,16 +61,54 @@ def test_a_lost_environment_ends_its_own_session_only(backend, order, kind):
     run()
 
 
-@in_loop
-async def test_a_reset_that_fails_for_good_is_a_loss():
-    class Broken(Owned):
-        def _reset(self, options=None):
-            raise RuntimeError("The level is missing.")
+class Broken(Owned):
+    def _reset(self, options=None):
+        raise RuntimeError("The level is missing.")
 
-    async with Sessions(Broken, 1) as sessions, sessions.lease() as session:
-        turn = await session.reset()
-    assert turn.end.kind == "reset_failed"
-    assert "The level is missing." in str(turn.end.error)
+
+@in_loop
+async def test_an_environment_whose_resets_fail_is_lost_for_good():
+    once = RestartPolicy(max_restarts=1, backoff=0.0)
+    async with Sessions(Broken, 1, restart=once) as sessions:
+        async with sessions.lease() as session:
+            waits = asyncio.ensure_future(sessions.lease()._take())
+            for _ in range(2):
+                turn = await session.reset()
+                assert turn.end.kind == "reset_failed"
+                assert "The level is missing." in str(turn.end.error)
+            with pytest.raises(WorkerError, match="lost for good"):
+                await session.reset()
+        for lease in (waits, sessions.lease()):
+            with pytest.raises(WorkerError, match=r"The level is missing\."):
+                await lease
+
+
+@in_loop
+async def test_a_reset_is_not_repeated_without_end():
+    # So that the pool always has restarts left, as when each reset takes long.
+    moment = RestartPolicy(max_restarts=2, within=1e-9, backoff=0.0)
+    async with (
+        Sessions(Broken, 1, restart=moment) as sessions,
+        sessions.lease() as session,
+    ):
+        turn = await session.reset(options={})
+        assert len(session.losses) >= 3
+        assert session.losses[-1] == turn.end
+        assert sessions.statistics().size == 0
+
+
+@in_loop
+async def test_a_new_environment_is_given_the_options_that_it_needs():
+    class Choosy(Owned):
+        def _reset(self, options=None):
+            return super()._reset({"owner": options["owner"]})
+
+    once = RestartPolicy(max_restarts=1, backoff=0.0)
+    async with Sessions(Choosy, 1, restart=once) as sessions:
+        for owner in (1, 2):
+            async with sessions.lease() as session:
+                assert (await play(session, owner, RAISE)).end.kind == "raised"
+                assert (await play(session, owner)).total == 6.0
 
 
 @pytest.mark.parametrize("is_declared", [True, False])

@@ -265,6 +265,20 @@ async def test_a_reset_without_a_free_environment_is_a_failure():
         )
 
 
+class Stuck(Room):
+    def begin(self, rng):
+        raise RuntimeError("It is stuck.")
+
+
+@in_loop
+async def test_a_reset_is_a_failure_if_all_environments_are_lost_for_good():
+    async with serving(Stuck, 1, restart=RestartPolicy(max_restarts=0)) as port:
+        told = [await Client(port).post("reset", {"seed": 1}) for _ in range(2)]
+    assert [500, 503] == [status for status, _ in told]
+    kinds = [content["failure_kind"] for _, content in told]
+    assert ["session_lost", "provider_unavailable"] == kinds
+
+
 @in_loop
 async def test_the_token_opens_it_and_nothing_else_does():
     basic = base64.b64encode(f"token:{_TOKEN}".encode()).decode()

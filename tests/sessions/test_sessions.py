@@ -140,6 +140,30 @@ async def test_a_cancelled_step_is_followed_by_a_reset():
 
 
 @in_loop
+async def test_a_reset_after_a_cancelled_step_begins_a_later_episode():
+    async with Sessions("Catch", 1) as sessions, sessions.lease(seed=7) as session:
+        episodes = [(await session.reset()).observation.tobytes()]
+        for _ in range(7):
+            step = asyncio.ensure_future(session.step(1))
+            await asyncio.sleep(0)
+            step.cancel()
+            await asyncio.wait([step])
+            episodes.append((await session.reset()).observation.tobytes())
+    assert len(set(episodes)) > 1
+
+
+@in_loop
+async def test_a_reset_that_was_cancelled_has_not_used_the_seed():
+    async with Sessions("Catch", 1) as sessions, sessions.lease(seed=7) as session:
+        cancelled = asyncio.ensure_future(session.reset())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        turn = await session.reset()
+        again = await session.reset(seed=7)
+    np.testing.assert_array_equal(again.observation, turn.observation)
+
+
+@in_loop
 async def test_a_session_that_was_given_back_says_so():
     async with Sessions("Catch", 1) as sessions:
         async with sessions.lease() as session:
@@ -183,6 +207,15 @@ class Held(Slow):
     def _step(self, action):
         assert self._let_go.wait(60.0)
         return super()._step(action)
+
+
+class Building(Slow):
+    """Is built once a file exists, or a minute has passed."""
+
+    def __init__(self, begun, let_go):
+        super().__init__(0.0)
+        begun.touch()
+        assert until(let_go.exists, 60.0)
 
 
 @pytest.mark.parametrize("num_workers", [2, 1])
@@ -308,6 +341,28 @@ async def test_closing_ends_sessions_and_waits_for_no_step():
     with pytest.raises(ClosedError):
         sessions.statistics()
     await sessions.close()
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_opening_is_given_up_at_once(backend, tmp_path):
+    """It would otherwise wait for constructors, of which none ends by itself."""
+    let_go = tmp_path / "let_go"
+
+    @in_loop
+    async def give_up():
+        make = functools.partial(Building, tmp_path / "begun", let_go)
+        sessions = Sessions(make, 2, backend=backend)
+        opening = asyncio.ensure_future(sessions.open())
+        await until_so((tmp_path / "begun").exists)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        with pytest.raises(ClosedError):
+            await sessions.lease()
+
+    give_up()
+    if backend == "thread":  # which cannot be killed
+        let_go.touch()
 
 
 @in_loop

@@ -10,6 +10,7 @@ from typing import Literal, get_type_hints
 import pytest
 
 from envkit import RestartPolicy
+from envkit.errors import WorkerError
 from envkit.sessions import ToolEnvironment, to_trl, tool
 from tests.sessions.environments import Guess, Traps
 
@@ -110,6 +111,14 @@ def test_an_episode_that_cannot_begin_has_no_reward():
         with pytest.raises(RuntimeError, match="reset_failed"):
             environment.open(door=1)
         assert (environment.is_lost, environment.get_reward()) == (True, None)
+
+
+def test_training_ends_when_no_environment_can_begin_an_episode():
+    with to_trl(Stuck, 2, restart=RestartPolicy(max_restarts=1)) as environments:
+        environment = environments()
+        assert [environment.reset(seed=seed) for seed in range(4)] == [None] * 4
+        with pytest.raises(WorkerError, match=r"2 of 2 .* lost for good(.|\n)*stuck"):
+            environment.reset(seed=4)
 
 
 def test_wrong_arguments_are_the_mistake_of_the_model():
