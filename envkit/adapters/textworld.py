@@ -6,7 +6,7 @@ which games are then generated: the game with the number 7 is what
 `tw-make tw-simple --seed 7` makes.
 
 The games run in Jericho's interpreter, so what a command may not contain is in
-`envkit.adapters.jericho`.
+`envkit.adapters.text_games`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import os
-import random
 import re
 import tempfile
 import threading
@@ -23,19 +22,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from envkit.adapters.adapter import Adapter
-from envkit.adapters.jericho import (
-    NOTE,
-    Step,
-    check_interpreter,
-    plain_command,
-    usable_seed,
-)
+from envkit.adapters.text_games import TextGame, usable_seed
 from envkit.extend import Scheme, listed, suggestion
 
 if TYPE_CHECKING:
     from envkit.py_environment import PyEnvironment
-    from envkit.specs.arrays import ArraySpec
 
 __all__ = ["SCHEME", "TextWorldGame", "load", "names"]
 
@@ -65,7 +56,6 @@ _GENERATING = threading.Lock()
 _TITLE = re.compile(r"\A.*\$\$[ ]*\n\s*\n", re.DOTALL)
 # The prompt, and the status line, which has the room, the score and the moves.
 _PROMPT = re.compile(r"(?:\n\s*>)?[^\S\n]+-= [^\n]*=-\S*\s*\Z")
-_FOR_DEBUGGING = re.compile(r"(?:^|[.;!?]|\bthen\b)\s*tw-", re.IGNORECASE)
 
 
 def load(
@@ -126,7 +116,7 @@ def names() -> list[str]:
     return sorted([_CUSTOM, *CHALLENGES])
 
 
-class TextWorldGame(Adapter):
+class TextWorldGame(TextGame):
     """Plays games of TextWorld; a reset begins the one that its seed chooses.
 
     `env.env_instance` is TextWorld's environment, once an episode has begun.
@@ -143,41 +133,20 @@ class TextWorldGame(Adapter):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Takes the arguments of `load`; games are loaded later."""
-        self.game, self.discount, self.raw = game, discount, raw
+        super().__init__(discount)
+        self.game, self.raw = game, raw
         self.admissible_commands = admissible_commands
         self.file_of = _source_of(game, games, folder, settings or {})
-        self.rng = random.Random()
-        self.next_seed: int | None = None
-        self.file = ""
         self.score = 0
-
-    def observation_spec(self) -> ArraySpec:
-        """Returns the spec of the game's text."""
-        from envkit.specs.special import ObjectSpec, Strings
-
-        return ObjectSpec(name="text", kind=Strings(str))
-
-    def action_spec(self) -> ArraySpec:
-        """Returns the spec of a command."""
-        from envkit.specs.special import ObjectSpec, Strings
-
-        return ObjectSpec(name="command", kind=Strings(str))
-
-    def seed(self, seed: Any) -> None:
-        """Seeds the next episode; those after it draw their seeds."""
-        self.rng.seed(seed)
-        self.next_seed = seed
 
     def reset(self) -> tuple[str, dict[str, Any]]:  # type: ignore[override]  # an author's
         """Begins a game."""
-        seed, self.next_seed = self.next_seed, None
-        if seed is None:
-            seed = self.rng.randrange(2**31)
+        seed = self.take_seed()
         self.open(self.file_of(seed))
-        self.env_instance.seed(usable_seed(seed, self.rng))
+        self.env_instance.seed(usable_seed(seed))
         state = self.env_instance.reset()
         self.score = 0
-        return self.text_of(state), self.facts(state)
+        return self.text_of(state), self.facts()
 
     def open(self, file: str) -> None:
         """Loads a game, unless it is the current one."""
@@ -193,16 +162,11 @@ class TextWorldGame(Adapter):
         self.env_instance = textworld.start(file, infos)
         self.file = file
 
-    def step(self, action: str) -> Step:  # type: ignore[override]  # an author's
+    def play(self, command: str) -> tuple[str, float, bool]:
         """Gives a command to the game."""
-        env = self.env_instance
-        command = plain_command(action)
-        if command is None or _FOR_DEBUGGING.search(command):
-            return NOTE, 0.0, False, False, self.facts(env.state)
-        state, score, has_ended = env.step(command)
-        check_interpreter(self.interpreter(), self.file, command)
+        state, score, has_ended = self.env_instance.step(command)
         reward, self.score = score - self.score, score
-        return self.text_of(state), reward, has_ended, False, self.facts(state)
+        return self.text_of(state), reward, has_ended
 
     def text_of(self, state: Any) -> str:
         """Returns the game's text as a model should read it."""
@@ -212,12 +176,12 @@ class TextWorldGame(Adapter):
         text = _PROMPT.sub("", _TITLE.sub("", text))
         return re.sub(r"\n{3,}", "\n\n", text).strip()
 
-    def facts(self, state: Any) -> dict[str, Any]:
-        """Returns the info of a time step."""
+    def facts(self) -> dict[str, Any]:
+        """Returns the info of the current time step."""
         names = ["score", "max_score", "moves", "won", "lost"]
         if self.admissible_commands:
             names.append("admissible_commands")
-        return {name: state[name] for name in names}
+        return {name: self.env_instance.state[name] for name in names}
 
     def interpreter(self) -> Any:
         """Returns Jericho's interpreter."""

@@ -14,7 +14,7 @@ import warnings
 import pytest
 
 import envkit
-from envkit.adapters.jericho import NOTE
+from envkit.adapters.text_games import NOTE
 from envkit.sessions import Sessions
 from envkit.testing import check_environment
 from tests.adapters.text_games import COMMANDS, coin_game

@@ -15,7 +15,7 @@ import pytest
 
 import envkit
 from envkit.adapters import suite_textworld
-from envkit.adapters.jericho import NOTE
+from envkit.adapters.text_games import NOTE
 from envkit.sessions import Sessions
 from envkit.testing import check_environment
 from tests.adapters.text_games import COMMANDS, WINS, coin_game
