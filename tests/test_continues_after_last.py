@@ -39,7 +39,7 @@ BATCHES = {
     ),
     "thread": lambda **kw: ParallelPyEnvironment([Bandit] * 2, backend="thread", **kw),
     "process": lambda **kw: ParallelPyEnvironment(
-        [Bandit] * 2, num_workers=1, eager_resets=True, **kw
+        [Bandit] * 2, num_workers=1, start_method="fork", eager_resets=True, **kw
     ),
     "batch in a pool": lambda **kw: ParallelPyEnvironment(
         [BanditBatch], backend="inline", **kw
@@ -179,7 +179,7 @@ def test_fixed_length_begins_its_own_episodes():
 
 
 def test_a_process_environment_keeps_the_declaration():
-    env = ProcessPyEnvironment(Bandit)
+    env = ProcessPyEnvironment(Bandit, start_method="fork")
     env.start()
     try:
         assert env.continues_after_last

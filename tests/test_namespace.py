@@ -435,7 +435,7 @@ def test_environments_in_a_pool_may_use_every_name(kind, order, base):
 @pytest.mark.parametrize("kind", KINDS)
 def test_environments_in_processes_may_use_every_name(kind):
     def make(cls):
-        return ParallelPyEnvironment([cls] * 2, num_workers=1)
+        return ParallelPyEnvironment([cls] * 2, num_workers=1, start_method="fork")
 
     check(make, kind, Walk, AutoReset.SAME_STEP)
 

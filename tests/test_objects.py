@@ -133,10 +133,12 @@ def test_a_pool_of_library_objects_steps_as_one_of_names(backend):
 
 
 def test_a_killed_worker_continues_a_library_object_where_it_was():
-    options = {"on_worker_failure": envkit.RestartPolicy(recover="replay")}
+    policy = envkit.RestartPolicy(recover="replay")
     makers = [lambda: gymnasium.make("CartPole-v1")]
     with (
-        ParallelPyEnvironment(makers, **options) as env,
+        ParallelPyEnvironment(
+            makers, start_method="fork", on_worker_failure=policy
+        ) as env,
         ParallelPyEnvironment(makers, backend="inline") as undisturbed,
     ):
         for pool in (env, undisturbed):
@@ -149,7 +151,7 @@ def test_a_killed_worker_continues_a_library_object_where_it_was():
 
 
 def test_a_process_and_an_asynchronous_pool_take_library_objects():
-    with ProcessPyEnvironment(cartpole) as env:
+    with ProcessPyEnvironment(cartpole, start_method="fork") as env:
         assert (4,) == env.reset().observation.shape
     with AsyncParallelPyEnvironment([cartpole] * 2, backend="inline") as env:
         env.reset_async()

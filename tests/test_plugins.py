@@ -121,7 +121,7 @@ class TestSchemes:
         assert (BatchedPyEnvironment, 3) == (type(env), env.batch_size)
 
     def test_each_environment_that_is_alone_gets_a_worker(self):
-        with make("mazes:small", num_envs=2) as env:
+        with make("mazes:small", num_envs=2, start_method="fork") as env:
             assert 2 == len({worker.pid for worker in env.workers})
 
     def test_a_missing_package_is_named_with_its_command(self):

@@ -86,9 +86,14 @@ MODES = ["NextStep", "SameStep", "Disabled"]
 @pytest.mark.parametrize(
     ("make", "mode"),
     [
-        *itertools.product([of_a_pool, vectorized], MODES),
+        *itertools.product([of_a_pool], MODES),
         # The same classes.
+        (vectorized, "SameStep"),
         (from_make_vec, "SameStep"),
+        *(
+            pytest.param(vectorized, mode, marks=pytest.mark.heavy)
+            for mode in ("NextStep", "Disabled")
+        ),
     ],
 )
 def test_infos_mark_every_lost_episode(make, mode):

@@ -327,7 +327,9 @@ def test_one_environment_that_is_lost_in_a_reset_begins_the_episode_of_its_seed(
     tmp_path, how
 ):
     maker = functools.partial(DrawingEnv, tmp_path, how)
-    with ProcessPyEnvironment(maker, on_worker_failure=POLICY) as env:
+    with ProcessPyEnvironment(
+        maker, start_method="fork", on_worker_failure=POLICY
+    ) as env:
         for number in range(2):
             (tmp_path / str(number)).touch()
         first = env.reset(seed=5, options={"add": 10})
@@ -392,7 +394,9 @@ def test_losses_inside_an_environment_of_a_pool_are_those_of_its_rows(backend, o
 
 def test_an_environment_in_a_process_of_its_own_tells_its_losses():
     make = functools.partial(CrashingEnv, crash_at=1, how="exit")
-    with ProcessPyEnvironment(make, on_worker_failure=POLICY) as env:
+    with ProcessPyEnvironment(
+        make, start_method="fork", on_worker_failure=POLICY
+    ) as env:
         env.reset()
         assert not env.repaired
         env.step(0)

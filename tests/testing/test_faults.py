@@ -34,9 +34,9 @@ REPLAY = RestartPolicy(max_restarts=10**6, within=None, backoff=0.0, recover="re
 
 
 def pool_of(kind=ParallelPyEnvironment, **options):
-    how = {"num_workers": 2, "on_worker_failure": ENDLESS, **options}
-    if "backend" in options:
-        del how["num_workers"]
+    how = {"on_worker_failure": ENDLESS, **options}
+    if "backend" not in options:
+        how = {"num_workers": 2, "start_method": "fork", **how}
     return kind([CountingEnv] * 2, **how)
 
 
@@ -311,7 +311,9 @@ def hit_rows(env, pool, **options):
 
 def test_pools_are_found_behind_adapters_and_their_wrappers():
     gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
-    envs = vectorize([CountingEnv] * 2, num_workers=2, on_worker_failure=ENDLESS)
+    envs = vectorize(
+        [CountingEnv] * 2, context="fork", num_workers=2, on_worker_failure=ENDLESS
+    )
     outer = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
     with contextlib.closing(outer), chaos(outer, every_steps=2) as trouble:
         outer.reset(seed=1)
@@ -327,7 +329,10 @@ def test_pools_are_found_behind_asynchronous_batches():
 
 def test_pools_of_a_batch_take_turns():
     members = [
-        ProcessPyEnvironment(CountingEnv, on_worker_failure=ENDLESS) for _ in range(2)
+        ProcessPyEnvironment(
+            CountingEnv, start_method="fork", on_worker_failure=ENDLESS
+        )
+        for _ in range(2)
     ]
     for member in members:
         member.start()

@@ -109,7 +109,9 @@ def test_rows_of_one_worker_play_as_they_do_alone(way, make, rows):
 def test_rows_play_the_same_in_any_number_of_processes(nothing_left_behind, workers):
     alone = [played(private(), seed) for seed in range(4)]
 
-    with ParallelPyEnvironment([private] * 4, num_workers=workers) as pool:
+    with ParallelPyEnvironment(
+        [private] * 4, num_workers=workers, start_method="fork"
+    ) as pool:
         np.testing.assert_array_equal(alone, played_together(pool, range(4)))
 
 
@@ -326,7 +328,9 @@ def test_recovery_by_replay_continues_bit_for_bit(nothing_left_behind, make):
     alone = [played(make(), seed) for seed in range(4)]
     makers = [make] * 4
     with (
-        ParallelPyEnvironment(makers, num_workers=1, on_worker_failure=REPLAY) as pool,
+        ParallelPyEnvironment(
+            makers, num_workers=1, start_method="fork", on_worker_failure=REPLAY
+        ) as pool,
         chaos(pool, every_steps=11),
     ):
         together = played_together(pool, range(4))
@@ -342,7 +346,7 @@ def test_rebuilt_rows_play_the_same_beside_any_number_of_others(nothing_left_beh
         makers = [private] * rows
         with (
             ParallelPyEnvironment(
-                makers, num_workers=1, on_worker_failure=policy
+                makers, num_workers=1, start_method="fork", on_worker_failure=policy
             ) as pool,
             chaos(pool, every_steps=11),
         ):

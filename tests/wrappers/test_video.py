@@ -215,7 +215,7 @@ def test_one_row_of_a_batch_can_be_filmed_alone(tmp_path):
 
 def test_a_film_can_be_made_in_a_worker(tmp_path):
     make = [lambda: filmed(Slides(2), tmp_path), lambda: Slides(2)]
-    with ParallelPyEnvironment(make, num_workers=1) as env:
+    with ParallelPyEnvironment(make, num_workers=1, start_method="fork") as env:
         play(env, 3)
     assert [0, 1, 2] == shades(tmp_path / "rl-video-episode-0.gif")
 
