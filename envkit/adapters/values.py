@@ -428,10 +428,21 @@ def _for_complaint(value: Any, spec: ArraySpec) -> Any:
 def _says_more_as_array(value: Any, spec: ArraySpec) -> bool:
     if isinstance(value, str):
         return spec.dtype.kind == "U"  # the text is too long
+    if isinstance(value, list):
+        return _shape_of(value) not in (None, spec.shape)
     # A spec accepts any Python integer; only an array shows one that is too large.
     return type(value) is int or (
         hasattr(value, "__array__") and not isinstance(value, np.generic | tuple)
     )
+
+
+def _shape_of(value: list[Any]) -> tuple[int, ...] | None:
+    """Returns the shape of the array that a list makes, if all in it are numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # its rows differ in length
+        return None
+    return array.shape if array.dtype.kind in "biuf" else None
 
 
 class Repacker:

@@ -47,14 +47,17 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str], namespace: None = None
     ) -> argparse.Namespace:
         """Reads all arguments."""
-        for word, following in zip(args, [*args, ""][1:], strict=True):
+        options = self._option_string_actions
+        for word, following in zip(args, [*args, None][1:], strict=True):
             flag, equals, _ = word.partition("=")
-            if flag in self.flags_without_value and (equals or following.isdecimal()):
+            has_number = following is not None and following.isdecimal()
+            if flag in self.flags_without_value and (equals or has_number):
                 self.error(self.flags_without_value[flag])
-        last = self._option_string_actions.get(args[-1]) if args else None
-        if last is not None and last.nargs is None:
-            value = last.metavar or last.dest.upper()
-            self.error(f"{args[-1]} needs a value: write {args[-1]} {value}.")
+            option = options.get(word)
+            lacks_value = following is None or following in options
+            if option is not None and option.nargs is None and lacks_value:
+                value = option.metavar or option.dest.upper()
+                self.error(f"{word} needs a value: write {word} {value}.")
         parsed, unknown = self.parse_known_args(args)
         if unknown:
             self.error(self._unknown(unknown[0]))
@@ -68,7 +71,9 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
-            return f"There is one argument too many: {word!r}."
+            takes_output = "-o" in self._option_string_actions
+            hint = f" Did you mean -o {word}?" if takes_output else ""
+            return f"There is one argument too many: {word!r}.{hint}"
         option = word.partition("=")[0]
         known = [
             name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from envkit.cli.target import (
 from envkit.extend import counted
 from envkit.play.game import Game
 from envkit.play.key_map import KeyMap, key_map, pace_of
-from envkit.play.keys import key_text, parse_keys
+from envkit.play.keys import NAMED, key_text, parse_keys
 from envkit.play.playing import View, in_terminal, in_window
 from envkit.play.scene import view_of
 from envkit.play.screen import display_is_taken, is_terminal
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         hz = pace_of(env, keys) if arguments.hz is None else arguments.hz
         if pressed is not None:  # press them one after another
             hz = 0.0
-            _check_keys(pressed, keys)
+            _check_keys(arguments.keys, pressed, keys)
         if arguments.record is None:
             if arguments.seed is not None:
                 env.seed(arguments.seed)
@@ -152,16 +153,19 @@ def _play(
         say(game.summary())
 
 
-def _check_keys(pressed: Sequence[Sequence[str]], keys: KeyMap) -> None:
+def _check_keys(text: str, pressed: Sequence[Sequence[str]], keys: KeyMap) -> None:
     """Raises for the first key without an action or a control."""
     shortcuts = Shortcuts(PLAYING, keys.keys)
+    words = re.findall(r"(?<!<)\b\w+\b(?!>)", text.lower())
+    names = [f"<{word}>" for word in words if word in NAMED]
+    hint = f" A name stands in angle brackets: {names[0]}." if names else ""
     for chord in pressed:
         for key in chord:
             if not keys.knows(key) and shortcuts.of(key) is None:
                 actions = [f"{shown} ({label})" for shown, label in keys.table()]
                 raise ValueError(
                     f"The key {key_text(key)!r} of --keys means nothing here. These "
-                    f"do: {'; '.join(actions)}; {shortcuts.text()}."
+                    f"do: {'; '.join(actions)}; {shortcuts.text()}.{hint}"
                 )
 
 

@@ -255,6 +255,11 @@ def test_missing_and_unknown_keys_are_named():
             [[1, 2], [3]],
             "The value is a list, not an array: use np.array(..., np.int64).",
         ),
+        (
+            ArraySpec((3,), np.int64),
+            [1, 2],
+            "Axis 0 has size 2 instead of 3.",
+        ),
     ],
 )
 def test_a_wrong_structure_is_named(spec, value, reason):

@@ -178,6 +178,7 @@ def test_an_old_name_is_refused_with_the_new_one(arguments, told, capsys):
         ),
         (["describe", "Catch", "-x"], "There is no option -x."),
         (["describe", "Catch", "CartPole"], "There is one argument too many: "),
+        (["record", "Catch", "runs/a"], "many: 'runs/a'. Did you mean -o runs/a?"),
         (["describe"], "the following arguments are required: TARGET."),
         (["bench", "Catch", "--seed=-1"], "argument --seed: must be an integer of at"),
         (["check", "Catch", "--steps=x"], "argument --steps: must be an integer of at"),
@@ -207,10 +208,14 @@ def test_a_misspelt_command_is_answered_with_a_suggestion(name, meant):
 
 @pytest.mark.parametrize(
     ("line", "value"),
-    [("replay out --html", "PAGE"), ("record CartPole -o", "PATH")],
+    [
+        ("replay out --html", "PAGE"),
+        ("replay out --html --draw", "PAGE"),
+        ("record CartPole -o", "PATH"),
+    ],
 )
-def test_an_option_at_the_end_without_its_value_is_shown_with_one(line, value, capsys):
-    command, _, option = line.split()
+def test_an_option_without_its_value_is_shown_with_one(line, value, capsys):
+    command, _, option, *_ = line.split()
     with pytest.raises(SystemExit, match="2"):
         main(line.split())
     assert (

@@ -58,6 +58,13 @@ def test_an_unknown_key_is_refused_with_the_known_ones(keys, tmp_path, capsys):
     assert [] == list(tmp_path.iterdir())
 
 
+def test_the_name_of_a_key_without_brackets_is_shown_with_them(capsys):
+    assert 2 == main(["play", "Catch", "--keys", "Right right"])
+    assert capsys.readouterr().err.endswith(
+        " A name stands in angle brackets: <right>.\n"
+    )
+
+
 def test_a_played_game_is_recorded(tmp_path, capsys):
     path = tmp_path / "played"
     status = main(["play", "Catch-v1", "--keys", "ddaa", "--record", str(path)])

@@ -13,6 +13,7 @@ from envkit.adapters.gymnasium.suite import spec_of
 from envkit.adapters.gymnasium.to_gymnasium import PyToGymnasium
 from envkit.adapters.gymnasium.to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.gymnasium.vectorize import vectorize
+from envkit.extend import checked_size
 from envkit.registry import Constructor
 from envkit.wrappers.limits import TimeLimit
 
@@ -91,6 +92,7 @@ def make_vec(
         >>> envs.close()
     """
     recipe = _recipe(target)
+    checked_size("num_envs", num_envs)
     if name := _gymnasium_id(recipe):
         own, options = _for_vectorize(kwargs)
         own = {**recipe.arguments, **_given(render_mode), **own}

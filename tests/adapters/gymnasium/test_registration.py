@@ -156,6 +156,15 @@ def test_an_own_environment_is_one_batch_unless_pool_options_are_given():
         assert isinstance(envs.wrapped_env(), ParallelPyEnvironment)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("CartPole-v1", {}), ("Make-v0", {"target": "gymnasium:Pendulum-v1"})],
+)
+def test_a_vector_of_no_environments_is_refused(name, options):
+    with pytest.raises(ValueError, match="num_envs must be an integer of at least 1"):
+        gymnasium.make_vec(f"envkit/{name}", num_envs=0, **options)
+
+
 @pytest.mark.parametrize("mode", ["vector_entry_point", "sync", "async"])
 def test_every_vectorization_mode_begins_alike(mode):
     name = "envkit/CartPole-v1"
