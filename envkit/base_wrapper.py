@@ -513,14 +513,16 @@ def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
             f"wrap() wraps an environment, not {no_environment(env)} The environment "
             "comes first: wrap(env, [TimeLimit, 500])."
         )
-    for place, given in enumerate(wrappers, 1):
-        parts = given if isinstance(given, list | tuple) else [given]
-        wrapper, *arguments = parts or [None]
-        if not callable(wrapper):
+    lists: list[Sequence[Any]]
+    lists = [each if isinstance(each, list | tuple) else [each] for each in wrappers]
+    for place, parts in enumerate(lists, 1):
+        if not parts or not callable(parts[0]):
             raise TypeError(
-                f"Wrapper {place} of wrap() is {given!r:.80}. Each is a wrapper, or a "
-                "list of a wrapper and its arguments, such as [TimeLimit, 500]."
+                f"Wrapper {place} of wrap() is {wrappers[place - 1]!r:.80}. Each is a "
+                "wrapper, or a list of a wrapper and its arguments, such as "
+                "[TimeLimit, 500]."
             )
+    for place, (wrapper, *arguments) in enumerate(lists, 1):
         wrapped = wrapper(env, *arguments)
         if not is_environment(wrapped):
             raise TypeError(

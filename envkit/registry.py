@@ -37,13 +37,11 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from envkit._internal.entry_points import own
-from envkit._internal.other_registries import (
-    enter_names,
-    refuses_gymnasiums_arguments,
-)
+from envkit._internal.missing_names import refuse_unknown_arguments
+from envkit._internal.other_registries import enter_names
 from envkit._internal.removed import refuse_removed_options
 from envkit._internal.text import (
     a_or_an,
@@ -79,6 +77,7 @@ __all__ = [
 # A string, because the engine is a layer above this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 _SCHEMES = "envkit.schemes"
+Register = TypeVar("Register", bound=Callable[..., None])
 
 _registry: dict[str, str | Callable[..., Any]] = {**own("envkit.environments")}
 
@@ -456,7 +455,16 @@ def _as_count(num_envs: Any) -> int:
     return count
 
 
-@refuses_gymnasiums_arguments
+def _explains_arguments(call: Register) -> Register:
+    @functools.wraps(call)
+    def checked(*args: Any, **kwargs: Any) -> None:
+        refuse_unknown_arguments(call, args, kwargs)
+        call(*args, **kwargs)
+
+    return cast(Register, checked)
+
+
+@_explains_arguments
 def register(name: str, target: str | Callable[..., Any]) -> None:
     """Registers a name for `make` and `constructor` in this process.
 
@@ -549,6 +557,8 @@ def _refuse_objects(target: Any) -> None:
         several = (
             " ParallelPyEnvironment takes a list of constructors."
             if isinstance(target, list | tuple)
+            else " Its method `make` is."
+            if callable(getattr(target, "make", None))
             else ""
         )
         raise TypeError(

@@ -388,6 +388,11 @@ def test_another_order_is_refused_with_the_closest(order, hint):
         ("envkit", "RealTimeEnvironment", "it is in envkit.realtime"),
         ("envkit", "TorchEnvironment", "it is in envkit.torch"),
         ("envkit.adapters", "LogEpisodes", "it is in envkit.wrappers"),
+        (
+            "envkit.adapters",
+            "to_gymnasium",
+            "it is PyToGymnasium(env), and PyToGymnasiumVector(env) for a batch",
+        ),
         ("envkit.wrappers", "ClipAction", "it is ActionClipWrapper(env)"),
     ],
 )

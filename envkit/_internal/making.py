@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from envkit._internal.entry_points import loaded, own
+from envkit._internal.entry_points import advice, loaded, own
 from envkit._internal.objects import as_environment, is_environment
 from envkit._internal.text import listed, nearest
 from envkit.specs.validation import describe
@@ -21,35 +21,6 @@ _OPTIONS = "envkit.options"
 # A string, because the engine is a layer above this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 _REFUSED = re.compile(r"unexpected keyword argument '(\w+)'")
-
-# Arguments of other libraries, and what to write instead.
-_WORDS = {
-    "asynchronous": "num_envs=8 makes a pool, whose rows run in worker processes, and "
-    "AsyncParallelPyEnvironment also answers row by row.",
-    "autoreset_mode": "In envkit it is autoreset=, an option of pools (num_envs=).",
-    "batch_size": "This environment makes no batches itself: write num_envs={value}, "
-    "which makes a pool.",
-    "context": "In envkit it is start_method=, an option of pools (num_envs=).",
-    "env_kwargs": "Write the environment's arguments into the call of make itself.",
-    "gym_kwargs": "Write the environment's arguments into the call of make itself.",
-    "max_episode_steps": "TimeLimit(env, {value}) ends episodes after that many steps.",
-    "monitor_dir": "LogEpisodes(env, {value}) writes the episodes into a folder.",
-    "n_jobs": "In envkit it is num_workers=, an option of pools (num_envs=).",
-    "n_procs": "In envkit it is num_workers=, an option of pools (num_envs=).",
-    "num_processes": "In envkit it is num_workers=, an option of pools (num_envs=).",
-    "render": "This environment needs no such argument: call env.render().",
-    "render_mode": "This environment needs none: call env.render({value}).",
-    "shared_memory": "The environments of a pool always write into shared memory.",
-    "time_limit": "TimeLimit(env, {value}) ends episodes after that many steps.",
-    "vec_env_cls": "num_envs=8 makes a pool, and its option backend= is 'process', "
-    "'thread' or 'inline'.",
-    "vector_kwargs": "Write the options of the pool into the call of make itself.",
-    "vectorization_mode": "num_envs=8 makes a pool, and its option backend= is "
-    "'process', 'thread' or 'inline'.",
-    "wrapper": "wrap(env, ...) wraps an environment.",
-    "wrapper_class": "wrap(env, ...) wraps an environment.",
-    "wrappers": "wrap(env, ...) wraps an environment.",
-}
 
 
 def built(build: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
@@ -147,8 +118,9 @@ def _hint(name: str, kwargs: Mapping[str, Any], taken: Mapping[str, Any]) -> str
         return (
             f"{name} is an option of pools{batch if 'num_envs' in kwargs else alone}."
         )
-    if name in _WORDS:
-        return _WORDS[name].format(value=repr(kwargs[name]))
+    instead: str = advice("arguments")("make", name, (), kwargs)
+    if instead:
+        return instead
     near = nearest(name, ["num_envs", "seed", *own(_OPTIONS), *pools, *taken], most=1)
     if not near:
         # If it takes this one too, the error is about a call inside.

@@ -1,4 +1,4 @@
-"""Names that a class lacks: reading one says what to use instead.
+"""Names that a class or a function lacks: using one says what to use instead.
 
 The words of other libraries, and what to use instead, attach by an entry point of the
 group `envkit.advice`. They are no part of a class: `hasattr` says False, `dir` hides
@@ -7,12 +7,13 @@ them, an author may use each for anything, and a `__getattr__` is asked as befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from envkit._internal.entry_points import advice
+from envkit._internal.text import nearest
 
-__all__ = ["Derived", "explains_words", "no_word"]
+__all__ = ["Derived", "explains_words", "no_word", "refuse_unknown_arguments"]
 
 T = TypeVar("T")
 
@@ -127,3 +128,27 @@ def _names_of(thing: Any) -> list[str]:
 
 def _on_class(cls: type, name: str) -> Any:
     return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
+
+
+def refuse_unknown_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raises for the first argument that a function lacks, with what to write instead.
+
+    Example:
+        >>> def make_maze(size): ...
+        >>> refuse_unknown_arguments(make_maze, (), {"sizes": 3})
+        Traceback (most recent call last):
+        TypeError: make_maze() got an unexpected keyword argument 'sizes'. Did you mean size?
+    """  # noqa: E501  # a message is one line
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    unknown = next((name for name in kwargs if name not in known), None)
+    if unknown is None:
+        return
+    name = function.__qualname__.removesuffix(".__init__")
+    instead = advice("arguments")(name, unknown, args, kwargs)
+    if not instead and (near := nearest(unknown, known, most=1)):
+        instead = f"Did you mean {near[0]}?"
+    text = f"{name}() got an unexpected keyword argument {unknown!r}."
+    raise TypeError(f"{text} {instead}" if instead else text)

@@ -7,73 +7,17 @@ order, and after each `envkit.register`.
 
 from __future__ import annotations
 
-import functools
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from envkit._internal.entry_points import loaded, own
 
-__all__ = ["enter_names", "refuses_gymnasiums_arguments", "watch_imports"]
+__all__ = ["enter_names", "watch_imports"]
 
 _GROUP = "envkit.registries"
-Register = TypeVar("Register", bound=Callable[..., None])
-
-# The arguments of `gymnasium.register` that `envkit.register` lacks.
-_THEIRS = {
-    "additional_wrappers",
-    "disable_env_checker",
-    "entry_point",
-    "id",
-    "kwargs",
-    "max_episode_steps",
-    "nondeterministic",
-    "order_enforce",
-    "reward_threshold",
-    "vector_entry_point",
-}
-
-
-def refuses_gymnasiums_arguments(register: Register) -> Register:
-    """Decorates `register`: it answers calls meant for Gymnasium's with the right one.
-
-    Example:
-        >>> @refuses_gymnasiums_arguments
-        ... def register(name, target): ...
-        >>> register(id="Maze-v0", entry_point="mazes:Maze", max_episode_steps=9)
-        Traceback (most recent call last):
-        TypeError: register() takes a name and a target: register('Maze-v0', 'mazes:Maze'). For max_episode_steps, the target may be a function that makes the environment, passes arguments and adds wrappers, such as TimeLimit(env, 9).
-    """  # noqa: E501  # a message is one line
-
-    @functools.wraps(register)
-    def checked(*args: Any, **kwargs: Any) -> None:
-        given = [name for name in kwargs if name in _THEIRS]
-        if given:
-            raise TypeError(_call_instead(args, kwargs, given))
-        register(*args, **kwargs)
-
-    return cast(Register, checked)
-
-
-def _call_instead(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], given: Sequence[str]
-) -> str:
-    name = args[0] if args else kwargs.get("id", kwargs.get("name", "Maze-v0"))
-    point = kwargs.get("entry_point", kwargs.get("target", *args[1:2]) or "mazes:Maze")
-    target = getattr(point, "__qualname__", repr(point))
-    text = f"register() takes a name and a target: register({name!r}, {target})."
-    rest = ", ".join(each for each in given if each not in ("id", "entry_point"))
-    if not rest:
-        return text
-    limit = kwargs.get("max_episode_steps") or 200
-    return (
-        f"{text} For {rest}, the target may be a function that makes the "
-        "environment, passes arguments and adds wrappers, such as "
-        f"TimeLimit(env, {limit})."
-    )
 
 
 def enter_names() -> None:

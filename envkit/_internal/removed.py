@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar, cast
 
+from envkit._internal.missing_names import refuse_unknown_arguments
+
 __all__ = [
     "refuse_auto_workers",
     "refuse_removed_options",
@@ -70,6 +72,7 @@ def refuses_removed_options(call: Method, *, make_env: str = "make_env") -> Meth
     @functools.wraps(call)
     def checked(*args: Any, **kwargs: Any) -> Any:
         refuse_removed_options(kwargs, instead, make_env)
+        refuse_unknown_arguments(call, args, kwargs)
         return call(*args, **kwargs)
 
     return cast(Method, checked)

@@ -29,6 +29,7 @@ _CHECKER = "it is PassiveChecker(env)"
 _TENSORS = "actions may be tensors, and TorchEnvironment returns time steps of tensors"
 _SHOWN = "`envkit play` shows a game in a window, and so does render('human')"
 _DRAWN = "TransformObservation(AddRenderObservation(env), function) draws over pictures"
+_TO_GYMNASIUM = "it is PyToGymnasium(env), and PyToGymnasiumVector(env) for a batch"
 # Names in gymnasium, gymnasium.vector and gymnasium.wrappers, and of Stable-Baselines3.
 _NAMES = {
     "envkit": {
@@ -43,6 +44,7 @@ _NAMES = {
         "Space": _SPACE,
         "SubprocVecEnv": _WORKERS,
         "SyncVectorEnv": _INLINE,
+        "VecEnv": _POOL,
         "VectorEnv": _POOL,
         "Wrapper": _WRAPPER,
         "check_env": _CHECK,
@@ -52,6 +54,11 @@ _NAMES = {
         "pprint_registry": "`envkit list` in a terminal lists the names",
         "spaces": _SPACE,
         "vector": _POOL,
+    },
+    "adapters": {
+        "to_gym": _TO_GYMNASIUM,
+        "to_gymnasium": _TO_GYMNASIUM,
+        "to_gymnasium_vector": "it is PyToGymnasiumVector(env)",
     },
     "wrappers": {
         "AddWhiteNoise": _DRAWN,

@@ -78,7 +78,8 @@ ENVIRONMENT: dict[str, Instead] = {
     "single_observation_space": _OBSERVATIONS,
     "reward_range": "reward_spec() describes the reward",
     "spec": "environment_spec() has its specs, and provenance() its id and arguments",
-    "metadata": "render_modes lists the modes of an environment that has several",
+    "metadata": "render_modes lists the modes of an environment that has several, and "
+    "PyToGymnasium(env) is an environment for code of Gymnasium",
     "render_mode": 'render(mode) takes the mode, "rgb_array" by default',
     "np_random": "an environment's random generator is its own; seed(seed) seeds it",
     "np_random_seed": 'provenance()["seed"] is the last seed',

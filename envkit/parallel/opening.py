@@ -64,6 +64,8 @@ def as_constructors(
         kind, target = describe(given), "my_game.envs:make"
         if isinstance(given, type):
             kind = f"the class {given.__name__}"
+        elif isinstance(given, str):
+            target = given
         elif _is_made(given):
             _, target = shown_recipe(given)
         raise TypeError(

@@ -17,6 +17,7 @@ from envkit.parallel import AsyncParallelPyEnvironment, AutoReset, ProcessPyEnvi
 from envkit.parallel.backends.inline import InlineBackend
 from envkit.parallel.system.cpus import available_cpus
 from envkit.testing.envs import CountingEnv, CrashingEnv, EpisodeCountingEnv
+from tests.comparing import told
 from tests.parallel import environments, streams
 
 
@@ -58,7 +59,8 @@ REFUSED = {
     "a name": (
         "CartPole",
         TypeError,
-        f"env_constructors is the string 'CartPole'; {NEEDS_A_LIST}{LISTS}",
+        f"env_constructors is the string 'CartPole'; {NEEDS_A_LIST}"
+        + LISTS.replace("my_game.envs:make", "CartPole"),
     ),
     "a number": (
         8,
@@ -169,8 +171,10 @@ def test_a_failed_constructor_closes_the_environments_already_built(tmp_path):
     with pytest.raises(ConstructorError):
         make(makers, num_workers=2)
 
-    told = [line.split()[0] for line in (tmp_path / "journal").read_text().splitlines()]
-    assert ["begin", "built", "close"] == told
+    lines = [
+        line.split()[0] for line in (tmp_path / "journal").read_text().splitlines()
+    ]
+    assert ["begin", "built", "close"] == lines
 
 
 @pytest.mark.parametrize(
@@ -379,3 +383,29 @@ def test_errors_name_the_class_of_the_pool(message_of, kind, given, name):
         "something "
         "to call that makes an environment, or a name."
     ) == message
+
+
+@pytest.mark.parametrize("pool", [ParallelPyEnvironment, AsyncParallelPyEnvironment])
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("num_worker", "Did you mean num_workers?"),
+        ("autoreset_mode", "Did you mean autoreset?"),
+        (
+            "shared_memory",
+            "The environments of a pool always write into shared memory.",
+        ),
+        (
+            "num_envs",
+            "It takes a list with a constructor for each environment, such as "
+            "[make_env] * 8; make(target, num_envs=8) makes the list.",
+        ),
+    ],
+)
+def test_an_option_that_pools_lack_is_answered_with_what_to_write(
+    pool, option, instead
+):
+    assert (
+        TypeError,
+        f"{pool.__name__}() got an unexpected keyword argument {option!r}. {instead}",
+    ) == told(pool, [CountingEnv], **{option: 2})

@@ -36,6 +36,11 @@ class Tuples(CountingEnv):
         return np.zeros(2), 1.0, False, {}
 
 
+class Needy(CountingEnv):
+    def __init__(self, level):
+        super().__init__(level)
+
+
 class Unfinished(CountingEnv):
     def __init__(self):
         raise OSError("no game")
@@ -77,6 +82,17 @@ def test_a_sentence_about_the_call_comes_without_frames(target, options, sentenc
     assert str(raised.value).partition("\n")[0].endswith(sentence)
     assert [] == frames_of(str(raised.value))
     assert None is raised.value.__cause__
+
+
+def test_a_constructor_that_needs_arguments_says_that_it_gets_none():
+    with pytest.raises(ConstructorError) as raised:
+        ParallelPyEnvironment([Needy], backend="inline")
+    first = str(raised.value).partition("\n")[0]
+    assert first.endswith(
+        "Needy.__init__() missing 1 required positional argument: 'level'. A "
+        "constructor gets no arguments: write functools.partial(make_env, ...)."
+    )
+    assert [] == frames_of(str(raised.value))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -216,9 +216,12 @@ def check_single(env: Any, *, adapter: str, library: str) -> None:
     missing = [name for name in needed if not hasattr(env, name)]
     if missing or isinstance(env, type):
         what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        ending = f". {library.lower()}.make(...) makes one."
+        if hasattr(type(env), "_envkit"):
+            ending = ", but one of envkit already."
         raise TypeError(
-            f"{adapter} was given {what}, which is not an environment of {library}. "
-            f"{library.lower()}.make(...) makes one."
+            f"{adapter} was given {what}, which is not an environment of {library}"
+            f"{ending}"
         )
 
 

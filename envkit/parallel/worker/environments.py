@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import traceback
 from collections import Counter
@@ -33,6 +34,7 @@ __all__ = [
 
 # Packages that make a worker large; a pool logs once which of them its workers load.
 HEAVY_MODULES = ("tensorflow", "torch", "jax")
+_LACKS_ARGUMENTS = re.compile(r"missing \d+ required")
 
 
 class EnvironmentHost:
@@ -227,7 +229,7 @@ class EnvironmentHost:
     def _single(self, index: int) -> Any:
         """Calls a constructor; raises if a pool cannot use the result."""
         constructor: EnvConstructor = self.job.constructors[index]
-        made = constructor()
+        made = _made_by(constructor)
         end_fork(self.forked)
         if any(host._has_made(made) for host in self._neighbours):
             raise ConstructorError(
@@ -324,6 +326,21 @@ def log_at_close(logger: logging.Logger, errors: Iterable[BaseException]) -> Non
     """Logs the exceptions from closing environments."""
     for line in lines_at_close(errors):
         logger.warning("%s", line)
+
+
+def _made_by(constructor: EnvConstructor) -> Any:
+    """Calls a constructor; explains that it is called without arguments."""
+    try:
+        return constructor()
+    except TypeError as error:
+        # Calls inside the constructor have frames of their own.
+        place = error.__traceback__
+        if place is None or place.tb_next or not _LACKS_ARGUMENTS.search(str(error)):
+            raise
+        raise TypeError(
+            f"{error}. A constructor gets no arguments: write "
+            "functools.partial(make_env, ...)."
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:
