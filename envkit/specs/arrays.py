@@ -637,7 +637,8 @@ def within(values: Any, minimum: Array, maximum: Array) -> bool:
 
     The values may have dimensions before their spec's own. NaN is never within.
     """
-    return bool(np.all(values >= minimum) and np.all(values <= maximum))
+    # Half the time of np.all, for small arrays.
+    return bool((values >= minimum).all() and (values <= maximum).all())
 
 
 def as_array(value: Any) -> Array:
