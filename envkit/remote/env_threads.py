@@ -18,6 +18,10 @@ Rules for editing this file:
 
 from __future__ import annotations
 
+import asyncio
+import collections
+import contextlib
+import functools
 import logging
 import queue
 import threading
@@ -37,7 +41,15 @@ from envkit.sessions.tools import Tool
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
-__all__ = ["EnvThread", "EnvThreads", "FullError", "SingleEnv", "flags_of", "specs_of"]
+__all__ = [
+    "EnvThread",
+    "EnvThreads",
+    "FullError",
+    "LoopAnswers",
+    "SingleEnv",
+    "flags_of",
+    "specs_of",
+]
 
 Result = TypeVar("Result")
 
@@ -243,8 +255,12 @@ class EnvThread:
     def ask(self, function: Callable[[SingleEnv], Result]) -> Future[Result]:
         """Queues a function for the thread to call with the environment."""
         future: Future[Result] = Future()
-        self._requests.put((function, future))
+        self.run(functools.partial(_answer, function, future))
         return future
+
+    def run(self, function: Callable[[SingleEnv], None]) -> None:
+        """Queues a function that answers by itself, and raises nothing."""
+        self._requests.put(function)
 
     def close(self) -> None:
         """Tells the thread to close the environment and end; returns at once."""
@@ -262,20 +278,73 @@ class EnvThread:
             self.made.set_exception(error)
         else:
             self.made.set_result(None)
-        while (request := self._requests.get()) is not None:
-            function, future = request
-            if not future.set_running_or_notify_cancel():
-                continue  # the caller has cancelled it
-            try:
-                result = function(self._env)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            # Do not keep the answer alive until the next request.
-            del request, function, future
+        while (function := self._requests.get()) is not None:
+            function(self._env)
+            del function  # do not keep it alive until the next request
         _close(self._env)
         self.closed.set_result(None)
+
+
+def _answer(
+    function: Callable[[SingleEnv], Result], future: Future[Result], env: SingleEnv
+) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # the caller has cancelled it
+    try:
+        result = function(env)
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # which would keep itself alive by the traceback
+    else:
+        future.set_result(result)
+
+
+class LoopAnswers:
+    """Brings the answers of environments' threads to an event loop.
+
+    Waking a loop takes system calls in both threads. So one wake-up brings all answers
+    that have come until then.
+    """
+
+    def __init__(self) -> None:
+        """Starts without answers."""
+        self._ready: collections.deque[Any] = collections.deque()
+        self._is_woken = False
+
+    def ask(
+        self, thread: EnvThread, function: Callable[[SingleEnv], Result]
+    ) -> asyncio.Future[Result]:
+        """Works like `thread.ask`, for the running event loop.
+
+        The function is called even if the future is cancelled.
+        """
+        # Hot: called once per step.
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def answer(env: SingleEnv) -> None:
+            try:
+                self._put(future, future.set_result, function(env))
+            except BaseException as error:
+                self._put(future, future.set_exception, error)
+
+        thread.run(answer)
+        return future
+
+    def _put(
+        self, future: asyncio.Future[Any], settle: Callable[[Any], None], result: Any
+    ) -> None:
+        self._ready.append((future, settle, result))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                future.get_loop().call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_woken = False  # first, so that no later answer is left behind
+        while self._ready:
+            future, settle, result = self._ready.popleft()
+            if not future.done():
+                settle(result)
 
 
 def _close(env: SingleEnv | None) -> None:

@@ -36,6 +36,7 @@ from envkit.remote.env_threads import (
     EnvThread,
     EnvThreads,
     FullError,
+    LoopAnswers,
     SingleEnv,
     flags_of,
 )
@@ -382,6 +383,7 @@ class Site:
         self.is_closing = False
         self._options = options
         self._envs = EnvThreads(offer, most=options.max_sessions)
+        self._answers = LoopAnswers()
         self._connections: set[_TimedWebSocket] = set()
         self._places = Places(self._new_place, options.idle_timeout)
         # Request bodies that have not arrived yet.
@@ -481,7 +483,7 @@ class Site:
                 answer = await self._places.answer(answer, body)
             elif not isinstance(answer, JsonAnswer):
                 async with self._environment() as env:
-                    answer = await _ask(env, session, answer)
+                    answer = await self._ask(env, session, answer)
         except MessageError as error:
             answer = session.refuse(error)
         except asyncio.CancelledError:
@@ -570,7 +572,14 @@ class Site:
             MessageError: There is no room for it, or it cannot be made.
         """
         async with self._environment() as env:
-            yield Place(env, self._session(), _ask)
+            yield Place(env, self._session(), self._ask)
+
+    def _ask(
+        self, thread: EnvThread, session: ServedSession, event: ServerEvent
+    ) -> asyncio.Future[JsonAnswer]:
+        """Carries out a request, even if the caller leaves."""
+        # Hot: called once per step.
+        return self._answers.ask(thread, lambda env: _do(env, session, event))
 
     @contextlib.asynccontextmanager
     async def _environment(self) -> AsyncIterator[EnvThread]:
@@ -615,13 +624,6 @@ def _fixed(path: str, content: Any) -> Any:
         return JSONResponse(content)
 
     return Route(path, answer)
-
-
-def _ask(
-    thread: EnvThread, session: ServedSession, event: ServerEvent
-) -> asyncio.Future[JsonAnswer]:
-    # Hot: called once per step.
-    return asyncio.wrap_future(thread.ask(lambda env: _do(env, session, event)))
 
 
 def _do(env: SingleEnv, session: ServedSession, event: ServerEvent) -> JsonAnswer:

@@ -26,7 +26,7 @@ from envkit.remote.openenv_messages import (
 
 __all__ = ["Ask", "Place", "Places"]
 
-# Carries out a request, in the environment's thread.
+# Carries out a request, in the environment's thread, even if the client leaves.
 Ask = Callable[[EnvThread, ServedSession, ServerEvent], Awaitable[JsonAnswer]]
 
 _INVALID_PARAMS, _SERVER_ERROR = -32602, -32000
@@ -65,8 +65,7 @@ class Place:
         self.used += 1
         if isinstance(event, JsonAnswer | Left):
             return event
-        # If the client leaves, the environment still answers.
-        return await asyncio.shield(self._ask(self._env, self.session, event))
+        return await self._ask(self._env, self.session, event)
 
 
 class Places:
