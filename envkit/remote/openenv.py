@@ -57,6 +57,7 @@ from envkit.remote.openenv_messages import (
     TasksAsked,
 )
 from envkit.remote.openenv_places import Place, Places
+from envkit.remote.openenv_reading import pausing_late
 from envkit.remote.plugins import OPENENV_PORT
 
 __all__ = ["OpenEnvServer", "Site", "serve"]
@@ -184,6 +185,7 @@ class OpenEnvServer(Closable):
         config.load()
         config.ssl = self._options.tls
         config.http_protocol_class = self._refusing(config.http_protocol_class)
+        config.ws_protocol_class = pausing_late(config.ws_protocol_class)
         return uvicorn.Server(config)
 
     def _run(self) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import json
 import os
+import select
 import signal
 import socket
 import ssl
@@ -38,6 +39,7 @@ pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 pytest.importorskip("websockets", reason="websockets is not installed")
 
+from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from envkit.remote.openenv import OpenEnvServer
@@ -325,6 +327,24 @@ def test_a_hanging_session_delays_no_other():
         assert "observation" == told["type"]
 
 
+def test_a_server_reads_little_ahead_of_a_busy_environment():
+    """Otherwise its memory would hold all that a client sends."""
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    with serving("tests.remote.games:Stuck") as server, Session(server) as session:
+        session.ask("reset")
+        session.ask("step", value=0)
+        session.socket.send('{"type": "step", "data": {"value": 0}}')
+        assert games.IS_STUCK.wait(waiting.PATIENCE)
+        message = Frame(Opcode.TEXT, bytes(1 << 15)).serialize(mask=True)
+        left, raw = memoryview(message * (1 << 11)), session.socket.socket
+        while left and select.select([], [raw], [], 0.3)[1]:
+            left = left[raw.send(left, socket.MSG_DONTWAIT) :]
+        assert left
+        raw.shutdown(socket.SHUT_RDWR)
+        games.GO_ON.set()
+
+
 def test_a_server_closes_even_if_an_environment_hangs():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
@@ -355,7 +375,7 @@ def test_sixty_four_sessions_step_at_once():
 
 
 def env_threads():
-    return {one for one in threading.enumerate() if one.name == "envkit-hosted"}
+    return {one for one in threading.enumerate() if one.name == "envkit-environment"}
 
 
 def leave_in_a_step(session):
