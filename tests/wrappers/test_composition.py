@@ -52,7 +52,7 @@ def test_the_state_of_a_long_chain_is_restored():
             "comes first: wrap(env, [TimeLimit, 500]).",
         ),
         (
-            (CountingEnv(), [TimeLimit, 5], 500),
+            (CountingEnv(), TimeLimit, 500),
             "Wrapper 2 of wrap() is 500. Each is a wrapper, or a list of a wrapper and "
             "its arguments, such as [TimeLimit, 500].",
         ),
