@@ -25,6 +25,7 @@ from envkit.errors import (
     ClosedError,
     ConstructorError,
     EnvironmentRaised,
+    SpecError,
     SpecMismatchError,
     WorkerError,
 )
@@ -187,9 +188,7 @@ def raised(
         _shown_traceback(failure),
         lines(
             sentences(f"Worker {worker} lives on.", episode),
-            _ACTION_REMEDY
-            if command == "step" and _ABOUT_ACTION.search(failure.message)
-            else restart_remedy(reason, "have such environments built anew"),
+            _remedy(failure, original, reason),
         ),
     )
     if failure.kind == "misfit":
@@ -286,6 +285,16 @@ def too_wide(how: str, part: str, text: str) -> SpecMismatchError:
 
 
 # Parts of sentences.
+
+
+def _remedy(failure: RemoteFailure, original: BaseException | None, reason: str) -> str:
+    """Says how to survive such failures, unless a new environment would fail too."""
+    if failure.command == "step" and _ABOUT_ACTION.search(failure.message):
+        return _ACTION_REMEDY
+    is_of_code = isinstance(original, SpecError | NotImplementedError)
+    if is_of_code and reason.startswith("not allowed"):
+        return ""
+    return restart_remedy(reason, "have such environments built anew")
 
 
 def _registration(failure: RemoteFailure) -> str:

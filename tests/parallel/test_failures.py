@@ -606,6 +606,14 @@ def test_the_first_and_the_last_line_suit_what_the_environment_was_doing(
     assert (first_line, remedy) == (lines[0], lines[-1])
 
 
+def test_no_restart_is_advised_for_what_an_environments_code_does_wrong():
+    error = raised(
+        SpecError("Maze._step() returned None, not a TimeStep."),
+        'not allowed (on_worker_failure="raise")',
+    )
+    assert "RestartPolicy" not in str(error)
+
+
 def test_environment_errors_are_caught_as_the_class_raised():
     original = FileNotFoundError(2, "No such file", "level.xml")
     try:
