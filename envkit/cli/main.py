@@ -73,6 +73,8 @@ _COULD_NOT, _INTERRUPTED = 2, 130
 # Errors whose message is complete without the name of their class.
 _COMPLETE = (EnvkitError, ValueError, OSError, NotImplementedError)
 _TRACEBACK = "Traceback (most recent call last):"
+# The facts of a value that does not fit.
+_TWO_ROWS = re.compile(r"\s+^  expected +(.+)\n  got +(.+)$\s*", re.MULTILINE)
 
 
 _COMMANDS = Plugins("envkit.commands", "command")
@@ -233,7 +235,8 @@ def _command(plugin: Any) -> Command:
 
 
 def _in_one_line(error: Exception) -> str:
-    message = " ".join(str(error).split())
+    text = _TWO_ROWS.sub(r" Expected \1, got \2. ", str(error))
+    message = " ".join(text.split())
     if _TRACEBACK in message:  # from a worker process
         first_line = str(error).partition("\n")[0]
         message = f"{first_line} (--debug shows where)"

@@ -157,6 +157,20 @@ def test_an_unseedable_environment_is_recorded_without_a_seed(pool, tmp_path, ca
     assert json.loads(capsys.readouterr().out)["seed"] is None
 
 
+class Painter(CountingEnv):
+    def render(self, mode="rgb_array"):
+        return "a picture"
+
+
+def test_what_was_expected_and_got_are_one_sentence(tmp_path, capsys):
+    assert 2 == record(f"{HERE}:Painter", "-o", tmp_path / "a", "--pictures")
+    assert (
+        "envkit record: Painter: render(\"rgb_array\") did not return a picture. "
+        "Expected uint8 array of shape (height, width, 3), got the string 'a picture'. "
+        "Colours last, values from 0 to 255.\n"
+    ) == capsys.readouterr().err
+
+
 class Doors(CountingEnv):
     """Has two of five doors open, which the info lists; the others must not be tried.
 
