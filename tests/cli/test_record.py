@@ -165,7 +165,7 @@ class Painter(CountingEnv):
 def test_what_was_expected_and_got_are_one_sentence(tmp_path, capsys):
     assert 2 == record(f"{HERE}:Painter", "-o", tmp_path / "a", "--pictures")
     assert (
-        "envkit record: Painter: render(\"rgb_array\") did not return a picture. "
+        'envkit record: Painter: render("rgb_array") did not return a picture. '
         "Expected uint8 array of shape (height, width, 3), got the string 'a picture'. "
         "Colours last, values from 0 to 255.\n"
     ) == capsys.readouterr().err
