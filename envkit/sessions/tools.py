@@ -35,6 +35,8 @@ __all__ = [
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -98,6 +100,9 @@ def _fits(value: Any, schema: Any) -> bool:
     if kinds and not any(_is_of(value, kind) for kind in kinds):
         return False
     if isinstance(value, list | tuple):
+        most = schema.get("maxItems", len(value))
+        if not schema.get("minItems", 0) <= len(value) <= most:
+            return False
         return all(_fits(item, schema.get("items")) for item in value)
     if isinstance(value, Mapping):
         inner = schema.get("properties", {})
@@ -135,15 +140,25 @@ def tool_of(name: str, method: Callable[..., Any]) -> Tool:
         >>> tool_of("go", go).parameters["properties"]
         {'direction': {'type': 'string'}, 'steps': {'type': 'integer', 'default': 1}}
     """
+    if inspect.iscoroutinefunction(method):
+        raise TypeError(
+            f"The tool {name!r} must not be a coroutine function: an environment has "
+            "a worker of its own, in which a tool may block."
+        )
     hints = typing.get_type_hints(method)
     properties: dict[str, Any] = {}
     required = []
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         schema = _schema_of(hints.get(parameter.name, Any))
+        if parameter.kind not in _NAMED:
+            raise TypeError(
+                f"The arguments of the tool {name!r} must have names, got "
+                f"{str(parameter)!r}."
+            )
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         else:
-            schema = {**schema, "default": parameter.default}
+            schema = {**schema, "default": _in_json(parameter.default)}
         properties[parameter.name] = schema
     text = inspect.getdoc(method) or name
     return Tool(
@@ -196,6 +211,10 @@ def _schema_of(hint: Any) -> dict[str, Any]:
         return {"enum": list(arguments)}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_schema_of(one) for one in arguments]}
+    if origin is tuple and ... not in arguments:
+        items = _schema_of(typing.Union[arguments])  # noqa: UP007  # of many
+        size = len(arguments)
+        return {"type": "array", "items": items, "minItems": size, "maxItems": size}
     if origin in (list, tuple, set):
         return {"type": "array", "items": _schema_of(arguments[0])}
     if origin is dict:
@@ -204,8 +223,35 @@ def _schema_of(hint: Any) -> dict[str, Any]:
         return {"enum": [member.value for member in hint]}
     raise TypeError(
         f"A tool's argument is annotated as {hint!r}, which no JSON schema describes: "
-        "use str, int, float, bool, list, dict, Literal, or unions of these."
+        "use str, int, float, bool, list, dict, Literal, enumerations, or unions of "
+        "these."
     )
+
+
+def _in_json(value: Any) -> Any:
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _as_hinted(value: Any, hint: Any) -> Any:
+    """Returns a value from JSON as the type that a method asks for.
+
+    Example:
+        >>> _as_hinted([1, 2], tuple[int, ...])
+        (1, 2)
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return hint(value)
+    if origin in (typing.Union, types.UnionType):
+        fitting = (one for one in arguments if _fits(value, _schema_of(one)))
+        return _as_hinted(value, next(fitting))
+    if origin is dict:
+        return {key: _as_hinted(each, arguments[1]) for key, each in value.items()}
+    if origin in (list, set) or (origin is tuple and ... in arguments):
+        return origin(_as_hinted(each, arguments[0]) for each in value)
+    if origin is tuple:
+        return tuple(map(_as_hinted, value, arguments))
+    return value
 
 
 class ToolEnvironment(PyEnvironment):
@@ -301,7 +347,13 @@ class ToolEnvironment(PyEnvironment):
             found.check(arguments)
         except (LookupError, TypeError, ValueError) as error:
             return f"Error: {error.args[0]}"
-        return str(getattr(self, name)(**arguments))
+        method = getattr(self, name)
+        hints = typing.get_type_hints(method)
+        given = {
+            each: _as_hinted(value, hints.get(each, Any))
+            for each, value in arguments.items()
+        }
+        return str(method(**given))
 
 
 def parsed_call(text: str) -> tuple[str, dict[str, Any]]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import enum
+import json
 from typing import Any, Literal
 
 import pytest
 
-from envkit.sessions import Sessions
+from envkit.sessions import Sessions, tool
 from envkit.sessions.tools import tool_of
 from tests.sessions.environments import Room
 from tests.sessions.running import in_loop
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = 2
 
 
 @in_loop
@@ -94,6 +101,9 @@ def test_wrong_calls_of_a_model_are_explained_to_it(call, answer):
         (Literal["a", 1], ["a", 1], ["b", [1]]),
         (int | None, [1, None], ["1", []]),
         (list[int] | str, ["a", [1]], [["a"], 1]),
+        (tuple[int, str], [[1, "a"]], [[1], [1, "a", 2], 1]),
+        (tuple[int, ...], [[], [1, 2]], [["a"]]),
+        (Colour, ["red", 2], ["RED", None]),
         (Any, [1, None, "a", []], []),
     ],
 )
@@ -108,6 +118,46 @@ def test_arguments_must_fit_their_annotations(hint, fitting, others):
     for value in others:
         with pytest.raises(TypeError, match="'it' of the tool 'use' must fit"):
             use.check({"it": value})
+
+
+def test_a_tool_gets_the_types_that_it_asks_for():
+    class Painter(Room):
+        @tool
+        def paint(
+            self,
+            colour: Colour,
+            at: tuple[int, int] | None = None,
+            others: list[Colour] | None = None,
+            else_: Colour = Colour.RED,
+        ) -> str:
+            """Paints."""
+            return f"{colour.name} {at} {others} {else_.name}"
+
+    env = Painter()
+    env.reset()
+    (paint,) = [each for each in env.tools if each.name == "paint"]
+    assert json.loads(json.dumps(paint.parameters)) == paint.parameters
+    call = {"colour": "red", "at": [1, 2], "others": [2]}
+    time_step = env.step(json.dumps({"name": "paint", "arguments": call}))
+    assert str(time_step.observation) == f"RED (1, 2) {[Colour.BLUE]} RED"
+
+
+async def waiting(self):
+    """Waits."""
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        (waiting, "must not be a coroutine function"),
+        (lambda self, *things: "", r"must have names, got '\*things'"),
+        (lambda self, **things: "", r"must have names, got '\*\*things'"),
+        (lambda self, thing, /: "", "must have names, got 'thing'"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused_in_the_class(method, why):
+    with pytest.raises(TypeError, match=why):
+        type("Wrong", (Room,), {"wrong": tool(method)})
 
 
 @in_loop
