@@ -12,6 +12,7 @@ and with it all other sessions.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import ctypes
 import itertools
@@ -111,7 +112,11 @@ _Step: TypeAlias = tuple[Request, list[Array]]
 
 
 class Driver:
-    """Moves the rows of a pool in a thread of its own."""
+    """Moves the rows of a pool in a thread of its own.
+
+    Attributes:
+        ended: Is done when the pool is closed and the thread about to end.
+    """
 
     def __init__(
         self,
@@ -136,6 +141,7 @@ class Driver:
         )
         self._grace = 0.0
         self._is_closing = False
+        self.ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._making = threading.Lock()
         self._is_making = True
 
@@ -148,7 +154,7 @@ class Driver:
 
         Args:
             opened: Receives, in the event loop, what `make_pool` returned or raised.
-            closed: Is called when the pool is closed and the thread about to end.
+            closed: Is called in the event loop when the pool is closed.
         """
         self._opened, self._closed = opened, closed
         self._thread.start()
@@ -192,6 +198,7 @@ class Driver:
             if made is not None:
                 with contextlib.suppress(Exception):
                     made[0].close(self._grace)
+            self.ended.set_result(None)
             self._tell(self._closed)
 
     def _tell(self, function: Callable[..., Any], *args: Any) -> None:

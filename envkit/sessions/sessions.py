@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import numbers
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -119,17 +120,14 @@ class Sessions:
             **kwargs: Arguments of the environments.
         """
         self._size = checked_size("size", size)
-        if idle_timeout is not None and not idle_timeout > 0:
-            raise ValueError(
-                "idle_timeout must be a positive number of seconds, or None for no "
-                f"limit, got {describe(idle_timeout)}."
-            )
+        _check_seconds("idle_timeout", idle_timeout)
         # A name alone goes to the pool as it is: with some backends, a server knows it.
         is_name = isinstance(target, str) and not kwargs
         one = target if is_name else constructor(target, **kwargs)
         self._target = target
         policy = RestartPolicy() if restart is None else restart
-        self._max_restarts = policy.max_restarts
+        # The pool refuses whatever is no policy.
+        self._max_restarts = getattr(policy, "max_restarts", 0)
         # Holds nothing of this object, which the thread must not keep alive.
         self._make_pool = functools.partial(
             AsyncParallelPyEnvironment,
@@ -176,7 +174,6 @@ class Sessions:
             )
         self._state = "open"
         self._loop = loop = asyncio.get_running_loop()
-        self._is_closed = asyncio.Event()
         opened: asyncio.Future[_Opened] = loop.create_future()
         hear = functools.partial(settle, opened)
         make = functools.partial(_open, self._make_pool, self._size)
@@ -185,7 +182,7 @@ class Sessions:
         # Nothing that the thread holds leads to this object, so a program that forgets
         # to close it leaves no thread behind.
         self._finalizer = weakref.finalize(self, driver.close, _GRACE)
-        driver.start(hear, functools.partial(_end, weakref.ref(self), self._is_closed))
+        driver.start(hear, functools.partial(_end, weakref.ref(self)))
         try:
             self._pool, self.tools = await opened
         except BaseException:
@@ -213,8 +210,8 @@ class Sessions:
             self._end_all()
             self._driver.close(grace)
         # An environment may hold up the thread itself, which then ends later.
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._is_closed.wait(), grace + _PATIENCE)
+        ended = asyncio.wrap_future(self._driver.ended)
+        await asyncio.wait([ended], timeout=grace + _PATIENCE)
 
     def _end_all(self) -> None:
         self._state = "closed"
@@ -242,6 +239,7 @@ class Sessions:
         Raises:
             LeaseTimeout: No environment became free in time.
         """
+        _check_seconds("timeout", timeout, may_be_zero=True)
         return Lease(self, seed, timeout)
 
     def group(self, *, seed: int, size: int, timeout: float | None = None) -> Group:
@@ -257,6 +255,7 @@ class Sessions:
             member, `async for session in group` yields the members one by one, and
             `async with group as sessions` waits until all have an environment.
         """
+        _check_seconds("timeout", timeout, may_be_zero=True)
         return Group(self, seed, checked_size("size", size), timeout)
 
     async def acquire(
@@ -270,7 +269,7 @@ class Sessions:
 
         `lease` and `group` call it.
         """
-        self._check_open("lease")
+        self._check_open("lease", asyncio.get_running_loop())
         count = len(seeds)
         alive = self._alive()
         if count > alive:
@@ -313,7 +312,8 @@ class Sessions:
 
     def submit(self, slot: Slot, request: Request) -> None:
         """Sends a session's request to its environment."""
-        self._check_open("reset" if request.is_reset else "step")
+        call = "reset" if request.is_reset else "step"
+        self._check_open(call, asyncio.get_running_loop())
         if slot.is_gone:
             raise WorkerError(
                 "The session's environment was lost for good: take another lease. The "
@@ -441,7 +441,9 @@ class Sessions:
     def __repr__(self) -> str:
         return f"<Sessions of {self._size} {self._target!r}, {self._state}>"
 
-    def _check_open(self, call: str) -> None:
+    def _check_open(
+        self, call: str, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         if self._state == "new":
             raise CallOrderError(
                 f"{call}() was called before the sessions were opened: use "
@@ -449,6 +451,23 @@ class Sessions:
             )
         if self._state == "closed":
             raise ClosedError.used("Sessions", call)
+        if loop is not None and loop is not self._loop:
+            raise CallOrderError(
+                f"{call}() was called in another event loop than the one in which the "
+                "sessions were opened: open others in this one."
+            )
+
+
+def _check_seconds(name: str, value: Any, *, may_be_zero: bool = False) -> None:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if value is None or (is_number and (value > 0 or (may_be_zero and value == 0))):
+        return
+    what = (
+        "number of seconds, 0 or more" if may_be_zero else "positive number of seconds"
+    )
+    raise ValueError(
+        f"{name} must be a {what}, or None for no limit, got {describe(value)}."
+    )
 
 
 def _open(make_pool: Callable[[], AsyncParallelPyEnvironment], size: int) -> _Opened:
@@ -463,9 +482,8 @@ def _open(make_pool: Callable[[], AsyncParallelPyEnvironment], size: int) -> _Op
     return pool, declared_tools(pool)
 
 
-def _end(owner: weakref.ref[Sessions], is_closed: asyncio.Event) -> None:
+def _end(owner: weakref.ref[Sessions]) -> None:
     """Ends the sessions whose thread has ended, even if nobody has closed them."""
-    is_closed.set()
     sessions = owner()
     if sessions is not None and sessions._state == "open":
         sessions._end_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -43,6 +44,17 @@ async def test_waiting_for_a_lease_is_bounded():
         with pytest.raises(LeaseTimeout, match=r"within 0.01 seconds"):
             await sessions.lease(timeout=0.01)
         assert sessions.statistics().waiting == 0
+
+
+@in_loop
+async def test_a_lease_without_patience_is_an_environment_or_an_error():
+    async with Sessions("Catch", 1) as sessions:
+        async with sessions.lease(timeout=0):
+            with pytest.raises(LeaseTimeout):
+                await sessions.lease(timeout=0)
+        for wrong in (-1, math.nan, "1"):
+            with pytest.raises(ValueError, match="timeout must be a number of seconds"):
+                sessions.lease(timeout=wrong)
 
 
 @pytest.mark.parametrize("error", [TimeoutError, asyncio.TimeoutError])

@@ -21,7 +21,7 @@ from envkit.errors import CallOrderError, ClosedError, ConstructorError, SpecErr
 from envkit.parallel.backends.thread import ThreadBackend
 from envkit.sessions import SessionEnded, Sessions
 from tests.sessions.environments import Owned, Slow
-from tests.sessions.running import in_loop, until_so
+from tests.sessions.running import in_loop, run, until_so
 from tests.waiting import PATIENCE, is_running, until
 
 
@@ -363,6 +363,26 @@ def test_opening_is_given_up_at_once(backend, tmp_path):
     give_up()
     if backend == "thread":  # which cannot be killed
         let_go.touch()
+
+
+def test_sessions_are_used_in_the_event_loop_in_which_they_were_opened():
+    sessions = Sessions("Catch", 1)
+
+    async def open_them():
+        await sessions.open()
+        session = await sessions.lease()
+        await session.reset()
+        return session
+
+    async def use_them():
+        with pytest.raises(CallOrderError, match="another event loop"):
+            await session.step(1)
+        with pytest.raises(CallOrderError, match="another event loop"):
+            await sessions.lease()
+        await sessions.close()
+
+    session = run(open_them())
+    run(use_them())
 
 
 @in_loop
