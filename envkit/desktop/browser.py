@@ -333,7 +333,8 @@ def _may_control(desktop: DesktopServer, given: bytes) -> bool | None:
 def _events(sock: socket.socket, protocol: ServerProtocol) -> Iterator[Any]:
     """Yields the request and the messages that a browser sends.
 
-    It ends when a nonblocking socket has no more data.
+    With a nonblocking socket it ends after one read, so that a browser that never stops
+    sending cannot keep the caller from sending and counting the answers.
 
     Raises:
         EOFError: The browser has left.
@@ -351,6 +352,10 @@ def _events(sock: socket.socket, protocol: ServerProtocol) -> Iterator[Any]:
         if protocol.handshake_exc is not None:
             raise ValueError(f"it has sent no request: {protocol.handshake_exc}")
         yield from protocol.events_received()
+        # What TLS has decrypted already wakes no poll.
+        has_more = isinstance(sock, ssl.SSLSocket) and sock.pending()
+        if not sock.getblocking() and not has_more:
+            return
 
 
 def _carry(
