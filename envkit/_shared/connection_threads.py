@@ -182,6 +182,9 @@ class ConnectionThreads:
         self._is_closing = False
         self._failure: str | None = None
         listener.setblocking(False)
+        # A byte wakes the thread that accepts. (The listener may be another process's,
+        # too, so it is not shut down.)
+        self._wakes, self._is_woken = socket.socketpair()
         self._accepting = threading.Thread(
             target=self._run, name=f"{name}-accept", daemon=True
         )
@@ -194,8 +197,11 @@ class ConnectionThreads:
     def close(self, reason: str, until: float) -> None:
         """Stops listening, and waits until a given time for the threads to end."""
         self._is_closing = True
-        self._admission.drop_all(reason)
-        self._accepting.join(max(0.0, until - time.monotonic()))
+        with self._wakes, self._is_woken:
+            self._admission.drop_all(reason)
+            with contextlib.suppress(OSError):  # it was closed before
+                self._wakes.send(b"\0")
+            self._accepting.join(max(0.0, until - time.monotonic()))
         # From here on, new clients are refused by the system or go to the next server.
         self._listener.close()
         while (threads := self._living()) and time.monotonic() < until:
@@ -209,9 +215,11 @@ class ConnectionThreads:
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._listener, select.POLLIN)
+        poller.register(self._is_woken, select.POLLIN)
         try:
             while not self._is_closing:
-                if poller.poll(1000 * _POLL_INTERVAL):
+                ready = dict(poller.poll(1000 * _POLL_INTERVAL))
+                if self._listener.fileno() in ready:
                     self._accept()
                 self._admission.drop_late(time.monotonic())
                 self._living()
