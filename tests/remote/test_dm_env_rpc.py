@@ -104,6 +104,12 @@ def join(connection, world):
     return connection.send(request).specs
 
 
+def destroy(connection, world):
+    """Destroys a world, whose process the server then has for the next one."""
+    connection.send(dm_env_rpc_pb2.LeaveWorldRequest())
+    connection.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=world))
+
+
 def step_of(connection, actions=(), observations=()):
     return connection.send(
         dm_env_rpc_pb2.StepRequest(
@@ -173,6 +179,8 @@ class _InWorld(_Connected):
     @pytest.fixture(autouse=True)
     def _make_world(self, _connect):
         self.made_world = create(self.made, environment=self.offer)
+        yield
+        destroy(self.made, self.made_world)
 
     @property
     def world_name(self):
@@ -211,10 +219,13 @@ class TestAdaptor(test_utils.EnvironmentTestMixin, absltest.TestCase):
     def _connect(self, served):
         with connected(served) as self.made:
             yield
+            destroy(self.made, self.made_world)
 
     def make_object_under_test(self):
         settings = {"environment": self.offer}
-        return dm_env_adaptor.create_and_join_world(self.made, settings, {}).env
+        made = dm_env_adaptor.create_and_join_world(self.made, settings, {})
+        self.made_world = made.world_name
+        return made.env
 
 
 class TestCreateDestroyCartPole(TestCreateDestroyWorld):
@@ -425,7 +436,8 @@ def test_a_hanging_environment_delays_no_other_client():
         assert STATES.RUNNING == stuck._stream.read().step.state
 
 
-def test_a_server_closes_even_if_an_environment_hangs():
+def test_a_server_closes_even_if_an_environment_hangs(monkeypatch):
+    monkeypatch.setattr("envkit.remote.env_threads._GRACE", 0.1)
     games.GO_ON.clear()
     games.IS_STUCK.clear()
     with serving("tests.remote.games:Stuck") as server:
