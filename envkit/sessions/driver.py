@@ -52,6 +52,9 @@ _POLL_SHARE = 0.05
 _LATE_SHARE = 0.05
 _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two polls
 
+# Looking at the workers costs this share of a CPU at most, or comes this often.
+_LOOK_SHARE, _LATEST_LOOK = 0.01, 0.25
+
 # Kinds of losses after which the worker itself goes on.
 _WORKER_LIVES = ("raised", "reset_failed")
 
@@ -240,6 +243,7 @@ class _Lanes:
         # Rows that need a reset before they can be asked anything: their environments
         # were lost, and may still be on their way back.
         self._lost: set[int] = set()
+        self._next_look = 0.0
         # False if environments have turned out to have no infos.
         self._have_infos = True
         # By row, losses that no answer has reported yet.
@@ -320,6 +324,8 @@ class _Lanes:
     def _reset(self, worker: int, request: Request) -> None:
         row, pool = request.row, self._pool
         try:
+            if request.seed is not None or request.options is not None:
+                self._look_at_workers()
             if row in self._lost:
                 # Its worker may still be starting. A reset waits for that elsewhere; a
                 # question, which seeds and options are, would wait here.
@@ -340,6 +346,17 @@ class _Lanes:
         else:
             self._expect([request])
             self._idle.discard(worker)
+
+    def _look_at_workers(self) -> None:
+        """Finds workers that were lost while they were idle, which no answer tells."""
+        began = time.monotonic()
+        if began < self._next_look:
+            return
+        for worker in self._pool.workers:
+            if worker.state not in ("ready", "lost"):
+                self._lost.update(worker.rows)
+        now = time.monotonic()
+        self._next_look = now + min((now - began) / _LOOK_SHARE, _LATEST_LOOK)
 
     def _alike(self, steps: Iterable[Request]) -> Iterable[list[_Step]]:
         """Groups steps whose actions have the same shapes and types.

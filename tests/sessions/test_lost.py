@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from envkit.errors import WorkerError
 from envkit.sessions import Sessions
 from tests.sessions.environments import DIE, HANG, RAISE, WAIT, Owned
 from tests.sessions.running import in_loop, until_so
+from tests.waiting import until
 
 _OFTEN = RestartPolicy(max_restarts=100, within=None, backoff=0.0)
 
@@ -59,6 +63,37 @@ def test_a_lost_environment_ends_its_own_session_only(backend, order, kind):
             assert sessions.statistics().episodes == 2
 
     run()
+
+
+class Rebuilt(Owned):
+    """Is built a second time only once a file exists, or a minute has passed."""
+
+    def __init__(self, folder):
+        super().__init__(10**6)
+        for number in range(2):  # of the sessions
+            with contextlib.suppress(FileExistsError):
+                return (folder / str(number)).touch(exist_ok=False)
+        assert until((folder / "let_go").exists, 60.0)
+
+
+@in_loop
+async def test_other_sessions_go_on_while_an_idle_worker_is_replaced(tmp_path):
+    make = functools.partial(Rebuilt, tmp_path)
+    async with (
+        Sessions(make, 2, backend="process", restart=_OFTEN) as sessions,
+        sessions.lease() as idle,
+        sessions.lease() as other,
+    ):
+        await asyncio.gather(idle.reset(), other.reset())
+        os.kill(sessions._pool.workers[0].pid, signal.SIGKILL)
+        while other.turn.steps < 100 or sessions._pool.workers[0].state == "ready":
+            await other.step([-1, WAIT, 5])
+        reset = asyncio.ensure_future(idle.reset(options={"owner": 3}))
+        for _ in range(100):
+            await other.step([-1, WAIT, 0])
+        assert not reset.done()
+        (tmp_path / "let_go").touch()
+        assert (await reset).observation["owner"] == 3
 
 
 class Broken(Owned):
