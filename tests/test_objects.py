@@ -380,6 +380,11 @@ def test_a_package_adds_the_wrapper_of_its_objects(tmp_path, monkeypatch):
             lambda: make("Catch", render_mode="rgb_array"),
             "This environment needs none: call env.render('rgb_array').",
         ),
+        (
+            lambda: make(cartpole(), render_mode="rgb_array"),
+            "Pass it where the object is made: gymnasium.make(..., "
+            "render_mode='rgb_array').",
+        ),
     ],
 )
 def test_make_says_what_to_write_for_a_refused_argument(call, hint):

@@ -102,14 +102,17 @@ def _called(
             raise
         if passes and name == "seed":
             raise _SeedRefusedError from None
-        hint = _hint(name, kwargs, taken)
+        is_made = getattr(build, "func", None) is as_environment
+        hint = _hint("as_environment" if is_made else "make", name, kwargs, taken)
         if not hint:
             raise
         # Gymnasium and newer versions of Python add to the sentence.
         raise TypeError(f"{error!s:.{found.end()}}. {hint}") from None
 
 
-def _hint(name: str, kwargs: Mapping[str, Any], taken: Mapping[str, Any]) -> str:
+def _hint(
+    function: str, name: str, kwargs: Mapping[str, Any], taken: Mapping[str, Any]
+) -> str:
     """Returns what to write instead of an argument that was refused, or ""."""
     pools = pool_options()
     if name in pools:
@@ -118,7 +121,7 @@ def _hint(name: str, kwargs: Mapping[str, Any], taken: Mapping[str, Any]) -> str
         return (
             f"{name} is an option of pools{batch if 'num_envs' in kwargs else alone}."
         )
-    instead: str = advice("arguments")("make", name, (), kwargs)
+    instead: str = advice("arguments")(function, name, (), kwargs)
     if instead:
         return instead
     near = nearest(name, ["num_envs", "seed", *own(_OPTIONS), *pools, *taken], most=1)

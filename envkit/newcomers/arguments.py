@@ -48,8 +48,15 @@ _POOL = {
     "num_processes": "Did you mean num_workers?",
     "shared_memory": "The environments of a pool always write into shared memory.",
 }
+# Of a library's object, which `make` wraps.
+_OBJECT = {
+    **_MAKE,
+    "render_mode": "Pass it where the object is made: gymnasium.make(..., "
+    "render_mode={value}).",
+}
 _FUNCTIONS = {
     "make": _MAKE,
+    "as_environment": _OBJECT,
     "AsyncParallelPyEnvironment": _POOL,
     "ParallelPyEnvironment": _POOL,
 }
