@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -405,6 +407,14 @@ def test_a_module_says_what_to_use_instead_of_a_name_that_it_lacks(
     statement = f"from {package} import {name}"
     assert (ImportError, expected) == told(exec, statement, {})
     assert not hasattr(module, name)
+
+
+def test_a_module_that_is_not_imported_is_named_with_its_statement():
+    code = "import envkit; envkit.realtime"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.endswith(
+        "envkit has no realtime: `import envkit.realtime` imports that module.\n"
+    )
 
 
 def test_each_wrapper_of_gymnasium_is_there_or_explained():

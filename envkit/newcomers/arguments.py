@@ -54,11 +54,16 @@ _OBJECT = {
     "render_mode": "Pass it where the object is made: gymnasium.make(..., "
     "render_mode={value}).",
 }
+_VECTORIZE = {
+    "num_envs": "It takes a list with a function for each environment, such as "
+    "[make_env] * 8.",
+}
 _FUNCTIONS = {
     "make": _MAKE,
     "as_environment": _OBJECT,
     "AsyncParallelPyEnvironment": _POOL,
     "ParallelPyEnvironment": _POOL,
+    "vectorize": _VECTORIZE,
 }
 # Of Gymnasium's `register`.
 _REGISTER = {

@@ -102,8 +102,17 @@ def instead_of(package: str, name: str) -> str:
         'it is in envkit.errors'
     """
     instead = _NAMES.get(package.removeprefix("envkit."), {}).get(name, "")
-    home = "" if instead else _home_of(name)
-    return f"it is in {home}" if home else instead
+    if instead:
+        return instead
+    if _is_module(package, name):
+        return f"`import {package}.{name}` imports that module"
+    home = _home_of(name)
+    return f"it is in {home}" if home else ""
+
+
+def _is_module(package: str, name: str) -> bool:
+    is_package = hasattr(sys.modules[package], "__path__")
+    return is_package and importlib.util.find_spec(f"{package}.{name}") is not None
 
 
 def _home_of(name: str) -> str:

@@ -463,7 +463,7 @@ def _check_choices(make_env: Any, options: Mapping[str, Any]) -> None:
     _check_host(host, options)
     if host == "process" and _is_environment(make_env):
         raise TypeError(
-            f"make_env is the environment {describe(make_env)}, which exists already, "
+            f"make_env is {describe(make_env)}, which exists already, "
             "and the clock runs in another process. Pass what makes it, or use "
             "host='thread'."
         )

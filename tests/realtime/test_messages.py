@@ -101,8 +101,8 @@ REFUSED = {
         "think_time must be a number of seconds, got -1 of type int."),
     "an environment for another process": (
         lambda: RealTimeEnvironment(Diary(), 10), TypeError,
-        "make_env is the environment a Diary object, which exists already, and the "
-        "clock runs in another process. Pass what makes it, or use host='thread'."),
+        "make_env is a Diary object, which exists already, and the clock runs in "
+        "another process. Pass what makes it, or use host='thread'."),
     "a virtual clock for an engine": (
         lambda: virtual(OwnTime, None), ValueError,
         "OwnTime runs on its own clock (realtime = True), which no virtual one "
