@@ -34,7 +34,7 @@ _SEEDS = 2**31 - 1
 # A backslash begins a command for the interpreter itself.
 _UNSAFE = re.compile(r"[^ -~]|\\")
 _REFUSED = re.compile(
-    r"(?:^|[.;!?]|\bthen\b)[\s\"'#$]*"
+    r"(?:^|[.,;!?]|\b(?:then|oops)\b)[\s\"'#$]*"
     r"(?:save|resto|restart|script|transc|noscri|unscri|recording|replay|tw-)",
     re.IGNORECASE,
 )
@@ -116,11 +116,10 @@ def plain_command(text: str) -> str | None:
         >>> plain_command(" open the\nca\u0308ge "), plain_command("look. save")
         ('open the cage', None)
     """
-    if _REFUSED.search(text):
-        return None
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     words = _UNSAFE.sub(" ", plain).split()
-    return " ".join(words)[:_LONGEST_COMMAND]
+    command = " ".join(words)[:_LONGEST_COMMAND]
+    return None if _REFUSED.search(command) else command
 
 
 def usable_seed(seed: int) -> int:

@@ -78,7 +78,16 @@ def test_no_text_ends_the_process(story):
 
 
 @pytest.mark.parametrize(
-    "command", ["save", "Restore", "look. save", "look then script", "restart"]
+    "command",
+    [
+        "save",
+        "\uff33ave",
+        "Restore",
+        "look. save",
+        "me, save",
+        "look then script",
+        "restart",
+    ],
 )
 def test_commands_that_would_reach_other_episodes_are_refused(
     command, story, tmp_path, monkeypatch
