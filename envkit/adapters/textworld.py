@@ -301,10 +301,12 @@ def _source_of(
 
     path = Path(game)
     if not (path.suffix or path.is_dir() or os.sep in game):
-        numbers = (
-            range(checked_size("games", games)) if isinstance(games, int) else games
-        )
-        if not len(numbers):
+        numbers: Sequence[int]
+        if isinstance(games, Sequence):
+            numbers = [checked_size("a number in games", n, least=0) for n in games]
+        else:
+            numbers = range(checked_size("games", games))
+        if not numbers:
             raise ValueError("games must have one number at least, got none.")
         return _Generated(_full_kind(game), settings, numbers, folder)
     if settings:

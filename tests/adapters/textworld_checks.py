@@ -153,6 +153,7 @@ def test_wrong_names_and_settings_are_explained(tmp_path):
         (f"{tmp_path}/zork1.z5", {}, "no game of TextWorld"),
         (f"{tmp_path}", {}, "no game of TextWorld"),
         ("simple", {"games": 0}, "games"),
+        ("simple", {"games": [0.5]}, "a number in games must be an integer"),
     ]:
         with pytest.raises((TypeError, ValueError), match=said):
             envkit.make(f"textworld:{target}", **settings)
