@@ -31,6 +31,7 @@ from envkit.errors import MissingDependencyError, WorkerError
 from envkit.extend import describe
 from envkit.sessions.leases import LeaseTimeout
 from envkit.sessions.replies import Replies
+from envkit.sessions.rewards import check_rewards
 from envkit.sessions.session import (
     Session,
     SessionEnded,
@@ -129,6 +130,7 @@ def to_nemo(
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         async with sessions:
+            check_rewards(sessions)
             yield
 
     names = ("reset", "step", "close", "aggregate_metrics")
@@ -314,6 +316,8 @@ def _failures() -> Any:
         raise _Refusal(500, str(error), kind) from error
     except NotImplementedError as error:  # it takes no seed, or no options
         raise _Refusal(422, str(error)) from error
+    except WorkerError as error:  # as when its seed() raises
+        raise _Refusal(500, str(error), "session_lost") from error
 
 
 async def _played(session: Session, replies: Replies, response: Any) -> dict[str, Any]:

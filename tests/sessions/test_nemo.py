@@ -280,6 +280,19 @@ async def test_a_reset_is_a_failure_if_all_environments_are_lost_for_good():
 
 
 @in_loop
+async def test_an_environment_whose_seed_raises_is_a_failure():
+    class Unready(Room):
+        def seed(self, seed):
+            raise ValueError(f"There is no level {seed}.")
+
+    async with serving(Unready, 1) as port:
+        status, told = await Client(port).post("reset", {"seed": 3})
+    assert (500, "session_lost") == (status, told["failure_kind"])
+    assert told["mask_sample"]
+    assert "There is no level 3." in told["detail"]
+
+
+@in_loop
 async def test_the_token_opens_it_and_nothing_else_does():
     basic = base64.b64encode(f"token:{_TOKEN}".encode()).decode()
     async with serving(Letters, 1, token=_TOKEN) as port:
