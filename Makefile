@@ -25,8 +25,8 @@ help:
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large; parts"
 	@echo "               of it are test-sb3, test-rllib, test-openenv, test-verifiers,"
-	@echo "               test-trl, test-skyrl, test-browsergym and test-text-games, each with an"
-	@echo "               environment of its own"
+	@echo "               test-trl, test-skyrl, test-nemo, test-browsergym and test-text-games,"
+	@echo "               each with an environment of its own"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
 	@echo "               benchmarks/RESULTS.md: half an hour with what there is to install"
@@ -168,7 +168,8 @@ soak: $(VENV)/.test
 
 clean:
 	rm -rf "$(VENV)" "$(VENV)-examples" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym" \
-	  "$(VENV)-text-games" "$(VENV)-verifiers" "$(VENV)-trl" "$(VENV)-skyrl"
+	  "$(VENV)-text-games" "$(VENV)-verifiers" "$(VENV)-trl" "$(VENV)-skyrl" \
+	  "$(VENV)-nemo"
 	rm -rf "$(VENV)"-bench* docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
