@@ -418,6 +418,11 @@ class Sessions:
         self._check_open("observation_spec")
         return self._pool.observation_spec()
 
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's rewards."""
+        self._check_open("reward_spec")
+        return self._pool.reward_spec()
+
     def statistics(self) -> SessionStatistics:
         """Returns what the sessions do now, and have done so far."""
         self._check_open("statistics")

@@ -12,6 +12,7 @@ from envkit.sessions.blocking import BlockingSessions
 from envkit.sessions.leases import LeaseTimeout
 from envkit.sessions.players import Player
 from envkit.sessions.replies import Replies
+from envkit.sessions.rewards import check_rewards
 from envkit.sessions.session import Session
 from envkit.sessions.sessions import Sessions
 from envkit.types import EnvConstructor
@@ -148,6 +149,7 @@ def _with_text(prompt: Sequence[_Message], text: str) -> list[_Message]:
 
 async def _lease(patience: float, sessions: Sessions, seed: int) -> Session:
     """Leases an environment; waits as long as others make steps."""
+    check_rewards(sessions)
     while True:
         before = sessions.statistics()
         try:

@@ -13,6 +13,7 @@ from envkit.sessions.blocking import BlockingSessions
 from envkit.sessions.leases import LeaseTimeout
 from envkit.sessions.players import Player
 from envkit.sessions.replies import Replies
+from envkit.sessions.rewards import check_rewards
 from envkit.sessions.session import Session, SessionLost, Turn
 from envkit.sessions.sessions import Sessions
 from envkit.sessions.signatures import method_of
@@ -98,6 +99,7 @@ class TrlEnvironments:
     async def _build(self) -> type[_TrlEnvironment]:
         target, _, name, description, _ = self._arguments
         sessions = self._shared.sessions
+        check_rewards(sessions)
         if sessions.tools:
             methods = {tool.name: _calling(tool) for tool in sessions.tools}
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
 from envkit.sessions.replies import Replies
+from envkit.sessions.rewards import check_rewards
 from envkit.sessions.session import Session, Turn, unless_lost
 from envkit.sessions.sessions import Sessions
 from envkit.types import EnvConstructor
@@ -108,6 +109,7 @@ def to_verifiers(
         async def start(self) -> None:
             self._sessions = sessions = Sessions(target, size, **kwargs)
             await sessions.open()
+            check_rewards(sessions)
             self._replies = Replies(sessions.action_spec(), sessions.tools)
 
         async def stop(self) -> None:

@@ -16,7 +16,18 @@ from envkit.sessions import ToolEnvironment, tool
 from envkit.specs import BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 
-__all__ = ["DIE", "HANG", "RAISE", "WAIT", "Guess", "Owned", "Room", "Slow", "Traps"]
+__all__ = [
+    "DIE",
+    "HANG",
+    "RAISE",
+    "WAIT",
+    "Guess",
+    "Owned",
+    "Room",
+    "Shared",
+    "Slow",
+    "Traps",
+]
 
 WAIT, RAISE, DIE, HANG = range(4)
 
@@ -173,6 +184,16 @@ class Traps(ToolEnvironment):
         if trap == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         raise RuntimeError("It was a trap.")
+
+
+class Shared(ToolEnvironment):
+    """Two players, each with a reward of his own."""
+
+    def begin(self, rng):
+        return "Both win."
+
+    def reward_spec(self):
+        return ArraySpec((2,), np.float32)
 
 
 class Guess(PyEnvironment):

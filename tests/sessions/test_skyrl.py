@@ -14,7 +14,7 @@ import pytest
 
 from envkit.errors import MissingDependencyError
 from envkit.sessions import LeaseTimeout, SessionLost, to_skyrl
-from tests.sessions.environments import Guess, Traps
+from tests.sessions.environments import Guess, Shared, Traps
 from tests.sessions.skyrl_stand_in import stand_in_for_skyrl_gym
 
 PROMPT = [{"role": "user", "content": "Find the way out."}]
@@ -134,6 +134,11 @@ def test_episodes_that_can_never_begin_end_with_the_reason(made):
     environment.init(PROMPT)
     with pytest.raises(LeaseTimeout, match="as large a size as a batch has episodes"):
         cls(extras={"seed": 4}).init(PROMPT)
+
+
+def test_rewards_of_several_players_are_refused(made):
+    with pytest.raises(ValueError, match="one number as the reward"):
+        made(Shared, 1)(extras={"seed": 4}).init(PROMPT)
 
 
 def test_a_row_needs_a_seed(made):

@@ -12,7 +12,7 @@ import pytest
 from envkit import RestartPolicy
 from envkit.errors import WorkerError
 from envkit.sessions import ToolEnvironment, to_trl, tool
-from tests.sessions.environments import Guess, Traps
+from tests.sessions.environments import Guess, Shared, Traps
 
 PROMPT = [{"role": "user", "content": "Find the way out."}]
 
@@ -178,6 +178,14 @@ def test_a_tool_must_not_have_the_name_of_a_method_of_trl():
     with (
         to_trl(Reserved, 1) as environments,
         pytest.raises(ValueError, match="TRL calls"),
+    ):
+        environments()
+
+
+def test_rewards_of_several_players_are_refused():
+    with (
+        to_trl(Shared, 1) as environments,
+        pytest.raises(ValueError, match="one number as the reward"),
     ):
         environments()
 
