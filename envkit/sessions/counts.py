@@ -1,4 +1,4 @@
-"""`SessionCounts`: what `envkit.progress` shows of sessions."""
+"""`SessionCounts`: the steps and episodes of sessions, also for `envkit.progress`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SessionCounts"]
 
 
 class SessionCounts:
-    """Counts the steps and episodes of sessions while a `Progress` shows them.
+    """Counts the steps and episodes of sessions, from `start` to `stop`.
 
     Attributes:
         unit: What a total counts: episodes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import numbers
 import weakref
 from collections.abc import Callable, Sequence
@@ -149,9 +150,11 @@ class Sessions:
         self._sessions: dict[int, weakref.ref[Session]] = {}
         self._reaper: asyncio.TimerHandle | None = None
         self._last_error: Exception | None = None
-        self._leases = self._steps = self._episodes = 0
-        self._lost = self._reclaimed = 0
+        self._leases = self._reclaimed = 0
+        # The counts since the beginning, and those of each `Progress`.
         self._counting: list[SessionCounts] = []
+        self._counts = SessionCounts(self._counting)
+        self._counts.start(lambda: math.inf)
 
     # Opening and closing.
 
@@ -319,7 +322,6 @@ class Sessions:
                 "The session's environment was lost for good: take another lease. The "
                 f"last error was: {self._last_error}"
             )
-        self._steps += not request.is_reset
         self._send(slot, request)
 
     def _send(self, slot: Slot, request: Request) -> None:
@@ -346,10 +348,6 @@ class Sessions:
 
     def count(self, turn: Turn, losses: int) -> None:
         """Counts a turn, and the losses that came with it."""
-        if turn.is_lost:
-            self._lost += 1
-        elif turn.end is not None:
-            self._episodes += 1
         for counts in self._counting:
             counts.add(turn, losses)
 
@@ -433,9 +431,9 @@ class Sessions:
             busy=sum(slot.running is not None for slot in self._slots),
             waiting=self._queue.waiting,
             leases=self._leases,
-            steps=self._steps,
-            episodes=self._episodes,
-            lost=self._lost,
+            steps=self._counts.steps,
+            episodes=self._counts.episodes,
+            lost=self._counts.lost,
             reclaimed=self._reclaimed,
         )
 

@@ -82,11 +82,13 @@ async def test_a_cancelled_owner_frees_its_environment_after_the_step():
     async def play():
         async with sessions.lease() as session:
             await session.reset()
+            stepping.append(session)
             await session.step(0)
 
+    stepping = []
     async with Sessions(Slow, 1) as sessions:
         task = asyncio.ensure_future(play())
-        await until_so(lambda: sessions.statistics().steps == 1)
+        await until_so(lambda: stepping)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
