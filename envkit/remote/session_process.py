@@ -28,7 +28,14 @@ from envkit.provenance import to_plain
 from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session_host import SessionChannel
 
-__all__ = ["OwnProcess", "SessionProcess", "StartSession", "Templates", "begun"]
+__all__ = [
+    "OwnProcess",
+    "SessionHost",
+    "SessionProcess",
+    "StartSession",
+    "Templates",
+    "begun",
+]
 
 _LOGGER = logging.getLogger(__name__)
 
