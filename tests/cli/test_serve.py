@@ -83,12 +83,22 @@ def addresses(*arguments):
     return dict(re.findall(r"^(\w+): vnc://127.0.0.1:(\S+)", text, re.M))
 
 
-@pytest.mark.parametrize(
-    ("protocols", "universe", "vnc"),
-    [(["--universe", "--vnc"], 0, 1), (["--vnc", "--universe"], 1, 0)],
+UNIVERSE_FIRST, VNC_FIRST = (
+    (["--universe", "--vnc"], 0, 1),
+    (["--vnc", "--universe"], 1, 0),
 )
-@pytest.mark.parametrize("given", ["the usual ports", "--port"])
-def test_universe_and_vnc_take_ports_beside_each_other(protocols, universe, vnc, given):
+
+
+@pytest.mark.parametrize(
+    ("given", "protocols", "universe", "vnc"),
+    [
+        ("the usual ports", *UNIVERSE_FIRST),
+        ("--port", *VNC_FIRST),
+        pytest.param("the usual ports", *VNC_FIRST, marks=pytest.mark.heavy),
+        pytest.param("--port", *UNIVERSE_FIRST, marks=pytest.mark.heavy),
+    ],
+)
+def test_universe_and_vnc_take_ports_beside_each_other(given, protocols, universe, vnc):
     pytest.importorskip("websockets", reason="websockets is not installed")
     firsts = [5900] if given == "the usual ports" else range(20_000, 30_000, 7)
     free = (n for n in firsts if are_free(n, n + 1, n + 10_000, n + 10_001))

@@ -345,6 +345,14 @@ def test_a_server_reads_little_ahead_of_a_busy_environment():
         games.GO_ON.set()
 
 
+@pytest.fixture
+def short_grace(monkeypatch):
+    """Shortens the wait for environments that hang for good."""
+    for module in ("env_threads", "openenv"):
+        monkeypatch.setattr(f"envkit.remote.{module}._GRACE", 0.1)
+
+
+@pytest.mark.usefixtures("short_grace")
 def test_a_server_closes_even_if_an_environment_hangs():
     games.GO_ON.clear()
     games.IS_STUCK.clear()
@@ -412,6 +420,7 @@ def test_an_environment_and_its_thread_end_with_the_session(how):
         assert waiting.until(lambda: env_threads() <= before)
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_environments_and_their_threads_end_with_the_server():
     games.GO_ON.clear()
     games.IS_STUCK.clear()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.residue import Residue
+from tests.sessions.environments import IS_OVER
 from tests.waiting import until
 
 
@@ -14,4 +15,6 @@ from tests.waiting import until
 def _nothing_left() -> Iterator[None]:
     before = Residue.now()
     yield
+    IS_OVER.set()
     assert until(lambda: not Residue.now().since(before)), Residue.now().since(before)
+    IS_OVER.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from envkit.specs.special import ObjectSpec, Strings
 __all__ = [
     "DIE",
     "HANG",
+    "IS_OVER",
     "RAISE",
     "WAIT",
     "Guess",
@@ -30,6 +32,8 @@ __all__ = [
 ]
 
 WAIT, RAISE, DIE, HANG = range(4)
+# Set at the end of a test: wakes what still sleeps in threads of this process.
+IS_OVER = threading.Event()
 
 
 class Owned(PyEnvironment):
@@ -90,7 +94,7 @@ class Owned(PyEnvironment):
         if order == DIE:
             os.kill(os.getpid(), signal.SIGKILL)
         if order == HANG:
-            time.sleep(5)  # Longer than a step may take; a thread cannot be killed.
+            IS_OVER.wait(5)  # Longer than a step may take.
 
 
 class Slow(PyEnvironment):
@@ -116,7 +120,7 @@ class Slow(PyEnvironment):
         return restart(np.int32(0))
 
     def _step(self, action: Any) -> TimeStep:
-        time.sleep(self._seconds)
+        IS_OVER.wait(self._seconds)
         self._done += 1
         if self._done == self._steps:
             return termination(np.int32(self._done), 1.0)

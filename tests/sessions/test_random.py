@@ -82,7 +82,7 @@ class Players:
 
 @pytest.mark.parametrize(
     ("backend", "num_workers", "count"),
-    [("thread", 5, 400), ("thread", 2, 200), ("process", 3, 100)],
+    [("thread", 5, 250), ("thread", 2, 200), ("process", 3, 100)],
 )
 def test_no_environment_is_lost_nor_shared(backend, num_workers, count):
     @in_loop
