@@ -278,7 +278,7 @@ def test_a_broken_command_is_reported_and_the_others_run(
     printed = capsys.readouterr().out
     assert "dig" in printed
     assert "finds the fastest way" in printed
-    assert 0 == main(["list", "CartPole"])
+    assert 0 == main(["check", "CartPole", "--steps=20"])
 
 
 @pytest.mark.usefixtures("mazes")
@@ -308,7 +308,7 @@ def test_plugins_cannot_replace_envkits_own_entries(shelf, capsys):
         "envkit.backends": {"ray": "gone:x"},
     }
     shelf.install({}, taken)
-    assert 0 == main(["list", "CartPole"])
+    assert 0 == main(["list", "gymnasium:CartPole-v1"])
     assert "float32" in capsys.readouterr().out
 
 
