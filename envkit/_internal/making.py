@@ -98,6 +98,10 @@ def _called(
     except TypeError as error:
         found = _REFUSED.search(str(error))
         name = "" if found is None else found[1]
+        place = error.__traceback__
+        if found is None and place is not None and place.tb_next is None:
+            # It lacks an argument; which line calls it is nobody's concern.
+            raise error.with_traceback(None) from None
         if found is None or name not in kwargs:
             raise
         if passes and name == "seed":

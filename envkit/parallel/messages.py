@@ -452,18 +452,13 @@ _LONGEST_TRACEBACK = 60_000
 _ENGINE = f"{Path(__file__).parent}{os.sep}"
 _ENVKIT = f"{Path(__file__).parents[1]}{os.sep}"
 _IMPORTING = ("<frozen importlib", importlib.__file__)
-# What envkit raises deliberately, with a sentence that says all; the last is also an
-# object's own answer to `access`.
+# Classes whose sentence says all; the last is also an object's own answer to `access`.
 _SENTENCES = (EnvkitError, NotImplementedError, AttributeError)
 
 
 def _traceback_of(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error)
-    # `from None` says the same of any other class.
-    is_sentence = isinstance(error, _SENTENCES) or (
-        error.__suppress_context__ and error.__cause__ is None
-    )
-    _begin_at_the_users_code(told, is_sentence=is_sentence)
+    _begin_at_the_users_code(told, is_sentence=_is_sentence(error, told))
     _shorten(told)
     # A line may be a message.
     text = "".join(
@@ -475,6 +470,13 @@ def _traceback_of(error: BaseException) -> str:
     half = _LONGEST_TRACEBACK // 2
     left_out = f"\n\n… {len(text) - 2 * half:,} characters are left out here …\n\n"
     return f"{text[:half]}{left_out}{text[-half:]}"
+
+
+def _is_sentence(error: BaseException, told: Any) -> bool:
+    """Returns True for what a `raise` of envkit raised, or an error of its classes."""
+    frames = told.stack or []
+    is_raised = bool(frames) and str(frames[-1].line).startswith("raise ")
+    return isinstance(error, _SENTENCES) or is_raised
 
 
 def _begin_at_the_users_code(told: Any, *, is_sentence: bool) -> None:

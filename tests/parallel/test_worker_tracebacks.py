@@ -74,6 +74,8 @@ def test_the_traceback_of_a_worker_begins_with_the_users_code(backend):
             "In envkit it is autoreset=, an option of pools (num_envs=).",
         ),
         ("gymnasium:CartPol-v1", {}, "Did you mean: `CartPole`?"),
+        (Needy, {}, "missing 1 required positional argument: 'level' in worker 0."),
+        ("GridWorld", {"size": 0}, "size must be an integer of at least 2, got 0."),
     ],
 )
 def test_a_sentence_about_the_call_comes_without_frames(target, options, sentence):
