@@ -145,8 +145,9 @@ class Driver:
         self._grace = 0.0
         self._is_closing = False
         self.ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._making = threading.Lock()
-        self._is_making = True
+        # Held while the thread is interrupted, and while these change.
+        self._changing = threading.Lock()
+        self._is_making, self._is_ending = True, False
 
     def start(
         self,
@@ -175,29 +176,41 @@ class Driver:
         self._grace = grace
         self._is_closing = True
         self._inbox.put(None)
-        with self._making:
-            if self._is_making:
-                _interrupt(self._thread)
+        if self._is_making:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Ends whatever the thread waits for, as Ctrl-C would.
+
+        A pool has no other way to give up while its environments are being built, or
+        one answers a question.
+        """
+        with self._changing:
+            if not self._is_ending:
+                number = ctypes.c_ulong(self._thread.ident or 0)
+                error = ctypes.py_object(SystemExit)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
 
     # In the thread.
 
     def _run(self) -> None:
         made = None
         try:
-            try:
-                made = self._make_pool()
-            finally:
-                with self._making:
-                    self._is_making = False
+            made = self._make_pool()
+            self._is_making = False
             self._tell(self._opened, made)
             lanes = _Lanes(made[0], self._tell_all, self._max_restarts)
             lanes.run(self._inbox, lambda: self._is_closing)
         except BaseException as error:
             if made is None:
                 self._tell(self._opened, error)
-            elif not isinstance(error, ClosedError):  # the program has ended
+            elif not isinstance(error, ClosedError | SystemExit):
+                # If it is closed, the program has ended.
                 _LOGGER.exception("the sessions' thread has failed, and all end")
         finally:
+            # An interruption may come here too.
+            with contextlib.suppress(SystemExit), self._changing:
+                self._is_ending = True
             if made is not None:
                 with contextlib.suppress(Exception):
                     made[0].close(self._grace)
@@ -565,15 +578,6 @@ class _Lanes:
     def _finish(self, request: Request, answer: Answer | BaseException) -> None:
         if request.answered is not ignore:
             self._done.append((request, answer))
-
-
-def _interrupt(thread: threading.Thread) -> None:
-    """Raises `SystemExit` in a thread that starts a pool, as Ctrl-C would.
-
-    A pool has no other way to give up while its environments are being built.
-    """
-    number = ctypes.c_ulong(thread.ident or 0)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
 
 
 def ignore(_: Any) -> None:

@@ -32,7 +32,7 @@ _Opened: TypeAlias = tuple[AsyncParallelPyEnvironment, tuple[Tool, ...]]
 # Seconds for idle environments to close.
 _GRACE = 1.0
 # Seconds to wait for the thread after that: it ends at once, or is stuck.
-_PATIENCE = 2.0
+_PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,11 @@ class Sessions:
         if self._state == "open":
             self._end_all()
             self._driver.close(grace)
-        # An environment may hold up the thread itself, which then ends later.
         ended = asyncio.wrap_future(self._driver.ended)
         await asyncio.wait([ended], timeout=grace + _PATIENCE)
+        if not ended.done():  # An environment holds up the thread itself.
+            self._driver.interrupt()
+            await asyncio.wait([ended], timeout=grace + _PATIENCE)
 
     def _end_all(self) -> None:
         self._state = "closed"

@@ -343,6 +343,34 @@ async def test_closing_ends_sessions_and_waits_for_no_step():
     await sessions.close()
 
 
+class Seeding(Slow):
+    def __init__(self, let_go):
+        super().__init__(0.0)
+        self._let_go = let_go
+
+    def seed(self, seed):
+        assert self._let_go.wait(60.0)
+
+
+def test_closing_waits_for_no_question():
+    let_go = threading.Event()
+
+    @in_loop
+    async def close():
+        sessions = Sessions(functools.partial(Seeding, let_go), 1)
+        await sessions.open()
+        session = await sessions.lease()
+        reset = asyncio.ensure_future(session.reset(seed=1))
+        await until_so(lambda: session.is_busy)
+        await sessions.close(grace=0.0)
+        with pytest.raises(SessionEnded, match="closed"):
+            await reset
+
+    close()
+    assert "envkit-sessions" not in [thread.name for thread in threading.enumerate()]
+    let_go.set()
+
+
 @pytest.mark.parametrize("backend", ["thread", "process"])
 def test_opening_is_given_up_at_once(backend, tmp_path):
     """It would otherwise wait for constructors, of which none ends by itself."""
