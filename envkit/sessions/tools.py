@@ -365,7 +365,7 @@ def parsed_call(text: str) -> tuple[str, dict[str, Any]]:
     try:
         call = json.loads(text)
         name, arguments = call["name"], call.get("arguments", {})
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         name = arguments = None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise ValueError(

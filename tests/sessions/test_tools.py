@@ -66,6 +66,7 @@ async def test_wrong_calls_of_a_program_are_refused():
     ("call", "answer"),
     [
         ("north", "Error: A call must be JSON"),
+        pytest.param("[" * 100_000, "Error: A call must be JSON", id="deep"),
         ('{"name": "fly", "arguments": {}}', "Error: There is no tool 'fly'"),
         ('{"name": "go", "arguments": {"way": 1}}', "Error: The tool 'go' has no"),
         (
