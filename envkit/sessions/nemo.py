@@ -101,7 +101,7 @@ def to_nemo(
     try:
         from starlette.applications import Starlette
         from starlette.requests import Request
-        from starlette.responses import JSONResponse
+        from starlette.responses import Response
         from starlette.routing import Route
     except ImportError as error:
         raise MissingDependencyError.needed_by(
@@ -111,14 +111,16 @@ def to_nemo(
     server = _Server(sessions, lease_timeout, idle_timeout)
 
     def route(name: str) -> Any:
-        async def answer(request: Request) -> JSONResponse:
+        async def answer(request: Request) -> Response:
             try:
                 _check_access(request.headers, token, host)
                 data = await _body_of(request)
                 told = await server.answer(name, data, request.cookies.get(_COOKIE))
             except _Refusal as refusal:
                 told = _Answer(refusal.content, refusal.status)
-            response = JSONResponse(told.content, told.status)
+            # In ASCII: UTF-8 has no form for half a pair, which models write, too.
+            body = json.dumps(told.content, allow_nan=False)
+            response = Response(body, told.status, media_type="application/json")
             if told.cookie:
                 response.set_cookie(
                     _COOKIE, told.cookie, httponly=True, samesite="strict"

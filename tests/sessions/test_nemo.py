@@ -224,12 +224,13 @@ async def test_function_calls_of_the_model_use_tools():
         calls = [
             call("1", "fly", "{}"),
             call("2", "take", "[]"),
+            call("half a pair", "take", r'{"thing": "\ud83d"}'),
             call("3", "take", '{"thing": "key"}'),
             call("4", "go", '{"direction": "north"}'),
             call("5", "take", '{"thing": "key"}'),
         ]
         _, told = await client.post("step", {"response": {"output": calls}})
-        assert (1.25, True, 2) == (
+        assert (1.5, True, 3) == (
             told["reward"],
             told["terminated"],
             told["info"]["steps"],
@@ -239,6 +240,7 @@ async def test_function_calls_of_the_model_use_tools():
         }
         assert "There is no tool 'fly'" in outputs["1"]
         assert "must be a JSON object" in outputs["2"]
+        assert "You have 1 \ud83d." == outputs["half a pair"]
         assert ("You have 1 key.", "You are out.") == (outputs["3"], outputs["4"])
         assert "The episode has ended" in outputs["5"]
 
