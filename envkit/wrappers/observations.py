@@ -20,7 +20,7 @@ from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.arguments import checked_range, range_text
-from envkit.wrappers.nests import fresh_nest
+from envkit.wrappers.nests import fresh_nest, given_specs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -233,7 +233,9 @@ class TransformObservation(PyEnvironmentBaseWrapper):
         self._structure = nest.Structure(
             self._given.map(ArraySpec.from_spec, given)
             if observation_spec is None
-            else _checked_spec(observation_spec)
+            else given_specs(
+                "TransformObservation", "observation_spec", observation_spec
+            )
         )
         self._expected = [
             ((*self._dims, *spec.shape), spec.dtype) for spec in self._structure.leaves
@@ -510,18 +512,6 @@ class ReshapeObservation(LeafChanges):
             ) from None
         whole = (*self._dims, *shape)
         return reshaped_spec(spec, shape), functools.partial(_reshaped, shape=whole)
-
-
-def _checked_spec(given: NestedSpec) -> NestedSpec:
-    for path, spec in nest.flatten_with_paths(given):
-        if not isinstance(spec, ArraySpec):
-            raise TypeError(
-                "TransformObservation takes specs, and "
-                f"{nest.join('observation_spec', path)} is {describe(spec)}: use "
-                "envkit.ArraySpec(shape, dtype)."
-            )
-    # A copy, because the caller may change the given nest.
-    return fresh_nest(given)
 
 
 # Module functions rather than lambdas, so that wrappers can be pickled.

@@ -16,7 +16,7 @@ from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.nests import fresh_nest
+from envkit.wrappers.nests import fresh_nest, given_specs
 from envkit.wrappers.rows import beside, where_rows
 
 __all__ = ["ClipReward", "TransformReward", "add_in_rows", "sum_spec"]
@@ -264,20 +264,15 @@ class TransformReward(PyEnvironmentBaseWrapper):
 
 
 def _checked_spec(given: NestedSpec) -> NestedSpec:
-    for path, spec in nest.flatten_with_paths(given):
-        place = nest.join("reward_spec", path)
-        if not isinstance(spec, ArraySpec):
-            raise TypeError(
-                f"TransformReward takes specs, and {place} is {describe(spec)}: use "
-                "envkit.ArraySpec(shape, dtype)."
-            )
+    specs = given_specs("TransformReward", "reward_spec", given)
+    for path, spec in nest.flatten_with_paths(specs):
         if not _is_within(np.zeros(spec.shape), spec):
+            place = nest.join("reward_spec", path)
             raise ValueError(
                 f"{place} is {spec!r}, but its bounds must include 0, the reward of "
                 "every FIRST."
             )
-    # A copy, because the caller may change the given nest.
-    return fresh_nest(given)
+    return specs
 
 
 def _is_within(array: Array, spec: Any) -> bool:

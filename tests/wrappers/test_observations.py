@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import pickle
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -612,6 +613,12 @@ REFUSED = {
         "TransformObservation takes specs, and observation_spec['a'] is array of "
         "shape (2,), dtype float64, values 0.0 … 0.0: use "
         "envkit.ArraySpec(shape, dtype).",
+    ),
+    "TransformObservation: a space": (
+        TypeError,
+        lambda: TransformObservation(Catch(), twice, gymnasium.spaces.Discrete(2)),
+        "TransformObservation takes specs, and observation_spec is a Discrete object: "
+        "use envkit.adapters.spec_from_gym_space(space).",
     ),
     "RescaleObservation: leaves without bounds": (
         ValueError,
