@@ -87,7 +87,7 @@ _PLAIN = moves_named(
 )
 
 
-@hypothesis.settings(deadline=None, max_examples=40)
+@hypothesis.settings(deadline=None, max_examples=25)
 @hypothesis.given(
     moves=st.lists(_PLAIN, min_size=12, max_size=24),
     order=ORDERS,
