@@ -196,8 +196,10 @@ class Driver:
     def _run(self) -> None:
         made = None
         try:
-            made = self._make_pool()
-            self._is_making = False
+            try:
+                made = self._make_pool()
+            finally:
+                self._is_making = False
             self._tell(self._opened, made)
             lanes = _Lanes(made[0], self._tell_all, self._max_restarts)
             lanes.run(self._inbox, lambda: self._is_closing)
