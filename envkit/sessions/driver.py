@@ -145,9 +145,9 @@ class Driver:
         self._grace = 0.0
         self._is_closing = False
         self.ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # Held while the thread is interrupted, and while these change.
+        # Held while the thread is interrupted, and while this changes.
         self._changing = threading.Lock()
-        self._is_making, self._is_ending = True, False
+        self._is_ending = False
 
     def start(
         self,
@@ -176,8 +176,6 @@ class Driver:
         self._grace = grace
         self._is_closing = True
         self._inbox.put(None)
-        if self._is_making:
-            self.interrupt()
 
     def interrupt(self) -> None:
         """Ends whatever the thread waits for, as Ctrl-C would.
@@ -196,10 +194,7 @@ class Driver:
     def _run(self) -> None:
         made = None
         try:
-            try:
-                made = self._make_pool()
-            finally:
-                self._is_making = False
+            made = self._make_pool()
             self._tell(self._opened, made)
             lanes = _Lanes(made[0], self._tell_all, self._max_restarts)
             lanes.run(self._inbox, lambda: self._is_closing)

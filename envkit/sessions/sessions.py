@@ -31,8 +31,9 @@ _Opened: TypeAlias = tuple[AsyncParallelPyEnvironment, tuple[Tool, ...]]
 
 # Seconds for idle environments to close.
 _GRACE = 1.0
-# Seconds to wait for the thread after that: it ends at once, or is stuck.
-_PATIENCE = 1.0
+# Seconds to wait for the thread after that: it ends at once, or it waits for workers
+# and is interrupted, which is safest while it waits.
+_PATIENCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,13 +479,16 @@ def _check_seconds(name: str, value: Any, *, may_be_zero: bool = False) -> None:
 def _open(make_pool: Callable[[], AsyncParallelPyEnvironment], size: int) -> _Opened:
     """Makes the pool, refuses environments that are batches, and finds their tools."""
     pool = make_pool()
-    if pool.num_envs != size:
-        pool.close()
-        raise ValueError(
-            f"{size} environments have {pool.num_envs} rows, and a session is one row: "
-            "each environment must be a single one, not a batch."
-        )
-    return pool, declared_tools(pool)
+    try:
+        if pool.num_envs != size:
+            raise ValueError(
+                f"{size} environments have {pool.num_envs} rows, and a session is one "
+                "row: each environment must be a single one, not a batch."
+            )
+        return pool, declared_tools(pool)
+    except BaseException:
+        pool.close(0.0)
+        raise
 
 
 def _end(owner: weakref.ref[Sessions]) -> None:
