@@ -554,7 +554,8 @@ def test_a_row_has_neither_seed_nor_state_of_its_own(call, arguments, what, mess
             lambda: "CartPole",
             None,
             TypeError,
-            "PyToDMWrapper was given the string 'CartPole', not an environment.",
+            "PyToDMWrapper was given the string 'CartPole', not an environment. Did "
+            "you mean make('CartPole')?",
         ),
     ],
     ids=["batch", "held", "single", "row", "class", "name"],

@@ -158,8 +158,8 @@ def refused(capsys, *arguments):
         ),
         (
             ["serve", "Catch", "--threads"],
-            "--threads has been removed: each client has a process of its own; leave "
-            "it out.",
+            "--threads has been removed: each client has a process of its own, unless "
+            "--sessions-per-process says otherwise; leave it out.",
         ),
     ],
 )

@@ -398,7 +398,8 @@ OLD = GymWrapper, OldWithTimeSteps
 DM = DmEnvWrapper, DmWithTimeSteps
 OWN = OddAdapter, OddAdapterWithTimeSteps
 for direct, other in (NEW, OLD, DM, OWN):
-    other.__name__ = direct.__name__  # It stands in messages.
+    other.__name__ = direct.__name__  # It stands in messages,
+    other.__module__ = direct.__module__  # which advise an author's class.
 
 
 def pools_of(space, actions, scripts, limit, kinds=NEW, shift=0, **chosen):
