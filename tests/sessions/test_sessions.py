@@ -352,6 +352,10 @@ class Seeding(Slow):
         assert self._let_go.wait(60.0)
 
 
+def names_of_threads():
+    return [thread.name for thread in threading.enumerate()]
+
+
 def test_closing_waits_for_no_question():
     let_go = threading.Event()
 
@@ -367,7 +371,7 @@ def test_closing_waits_for_no_question():
             await reset
 
     close()
-    assert "envkit-sessions" not in [thread.name for thread in threading.enumerate()]
+    assert until(lambda: "envkit-sessions" not in names_of_threads(), 30.0)
     let_go.set()
 
 
