@@ -142,7 +142,7 @@ def test_lockstep_and_halves_are_compared(tmp_path):
 def test_agents_in_groups_guess_words_in_sessions(tmp_path):
     output = run(tmp_path, "word_sessions", SESSIONS=12, GROUPS=4, SECONDS=0.0)
     found, attempts, guesses = numbers(output.splitlines()[-1])
-    assert 8 < found < attempts == 32
+    assert 8 < found <= attempts == 32
     assert 1.0 < guesses < 3.0
 
 
