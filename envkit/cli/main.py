@@ -73,7 +73,7 @@ _COULD_NOT, _INTERRUPTED = 2, 130
 # Errors whose message is complete without the name of their class.
 _COMPLETE = (EnvkitError, ValueError, OSError, NotImplementedError)
 _TRACEBACK = "Traceback (most recent call last):"
-# The facts of a value that does not fit.
+# The two lines that show why a value does not fit.
 _TWO_ROWS = re.compile(r"\s+^  expected +(.+)\n  got +(.+)$\s*", re.MULTILINE)
 
 

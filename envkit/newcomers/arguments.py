@@ -1,4 +1,4 @@
-"""Arguments that a function lacks: what another library's are here.
+"""Arguments that a function lacks, and what envkit calls them.
 
 Only an argument that was refused loads this module.
 """

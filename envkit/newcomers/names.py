@@ -1,4 +1,4 @@
-"""Names that a package lacks: where they are, or what another library's are here.
+"""Names that a package lacks: where to find them, or what envkit calls them.
 
 Only a name that was not found loads this module.
 """

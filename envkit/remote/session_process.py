@@ -29,21 +29,24 @@ from envkit.remote.offers import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session_host import SessionChannel
 
 __all__ = [
+    "TO_REPORT_END",
+    "TRIES",
     "OwnProcess",
     "SessionHost",
     "SessionProcess",
     "StartSession",
     "Templates",
     "begun",
+    "end_text",
 ]
 
 _LOGGER = logging.getLogger(__name__)
 
 # Seconds that a process has to end after its client has left, and that its template has
 # to report how it ended.
-_GRACE, _TO_REPORT_END = 10.0, 1.0
-# Attempts to start a session when templates die.
-_TRIES = 3
+_GRACE, TO_REPORT_END = 10.0, 1.0
+# Attempts to start a session when processes die.
+TRIES = 3
 # On other systems libraries may have invisible threads.
 _FORKS = sys.platform == "linux"
 _AT_ONCE = 1 << 16
@@ -98,9 +101,9 @@ class Templates:
         (library, *others) = libraries
         if others:
             library = ""
-        for tried in range(_TRIES):
+        for tried in range(TRIES):
             # A library that keeps crashing its template is imported by the session.
-            template = self._template(library if tried < _TRIES - 1 else "")
+            template = self._template(library if tried < TRIES - 1 else "")
             try:
                 template.await_ready()
                 channel, pid, pidfd = template.start()
@@ -334,7 +337,12 @@ class OwnProcess:
             if self.pidfd >= 0:
                 os.close(self.pidfd)
             self.pidfd = -1
-        return "has ended" if code is None else exit_text(code) if code else ""
+        return end_text(code)
+
+
+def end_text(code: int | None) -> str:
+    """Returns how a session crashed; "" if its exit code is 0."""
+    return "has ended" if code is None else exit_text(code) if code else ""
 
 
 class SessionProcess:
@@ -485,7 +493,7 @@ class SessionProcess:
             # The process is gone, but its own child processes may keep the channel
             # open.
             poller.unregister(pidfd)
-            if not poller.poll(1000 * _TO_REPORT_END):
+            if not poller.poll(1000 * TO_REPORT_END):
                 return None
         with contextlib.suppress(EOFError):
             message, _ = self._channel.receive()

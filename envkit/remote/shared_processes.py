@@ -13,17 +13,18 @@ import socket
 import threading
 from collections.abc import Iterable
 
-from envkit._shared.processes import exit_text
 from envkit.remote.offers import Refusal
 from envkit.remote.session_host import SessionChannel
-from envkit.remote.session_process import OwnProcess, Templates, begun
+from envkit.remote.session_process import (
+    TO_REPORT_END,
+    TRIES,
+    OwnProcess,
+    Templates,
+    begun,
+    end_text,
+)
 
 __all__ = ["SharedProcess", "SharedProcesses"]
-
-# Attempts to start a session when processes die.
-_TRIES = 3
-# Seconds that a template has to report how a process ended.
-_TO_REPORT_END = 1.0
 
 
 class SharedProcesses:
@@ -45,7 +46,7 @@ class SharedProcesses:
     def start(self, libraries: Iterable[str]) -> tuple[SessionChannel, SharedProcess]:
         """Starts a session; as `Templates.start`."""
         key = tuple(libraries)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             process = self._with_room(key)
             try:
                 return process.begin(), process
@@ -75,18 +76,21 @@ class SharedProcess:
     """A process with several sessions, until the last one has ended.
 
     Attributes:
-        pidfd: Becomes readable when the process has ended; -1 if the system has none.
         is_full: Whether it gets no more sessions.
         is_over: Whether it is being ended.
     """
 
     def __init__(self, channel: SessionChannel, process: OwnProcess) -> None:
         self._channel, self._process = channel, process
-        self.pidfd = process.pidfd
         self.is_full = self.is_over = False
         self._sessions = 0
         self._lock = threading.Lock()
         self._code: int | None = None
+
+    @property
+    def pidfd(self) -> int:
+        """Becomes readable when the process has ended; -1 if the system has none."""
+        return self._process.pidfd
 
     def take(self, most: int) -> bool:
         """Takes a place for a session; returns False if there is none."""
@@ -134,13 +138,13 @@ class SharedProcess:
                 self._process.kill(self._channel)
                 self._process.leave(code)
                 self._channel.close()
-        return "has ended" if code is None else exit_text(code) if code else ""
+        return end_text(code)
 
     def _reported_code(self) -> int | None:
         """Returns the exit code of the process; 0 while it runs."""
         if self._code is None:
             # A session that was given up may have left the others alone.
-            patience = 0.0 if self.is_full else _TO_REPORT_END
+            patience = 0.0 if self.is_full else TO_REPORT_END
             if not self._channel.has_message(patience):
                 return 0 if self.is_full else None
             with contextlib.suppress(EOFError):

@@ -52,7 +52,7 @@ def written(maker, option):
     return CALLS[maker].format(wrapper=wrapper)
 
 
-# To workers of the fastest kind: how they start is not what the sentence is about.
+# Forked, because that is the fastest: the sentence is not about how workers start.
 FORKING = {
     pool.__name__: functools.partial(pool, start_method="fork")
     for pool in (
