@@ -37,7 +37,7 @@ def test_every_extra_named_in_the_code_exists():
     named = {
         keyword.value.value
         for text in (path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
-        if "extra=" in text  # To parse all of them takes seconds.
+        if "extra=" in text  # Parsing all of them takes seconds.
         for call in ast.walk(ast.parse(text))
         if isinstance(call, ast.Call)
         for keyword in call.keywords

@@ -103,3 +103,16 @@ def reply_of_model(game: str, seen: Any) -> str:
         return json.dumps({"value": int(seen["value"][2] < 0)})
     first, last = re.search(r"from (\w) to (\w)", seen["value"]).groups()
     return LETTERS[(LETTERS.index(first) + LETTERS.index(last)) // 2]
+
+
+def undisturbed(seed: int) -> tuple[int, float, int]:
+    """Returns the steps and rewards of an episode, and when it would be lost."""
+    env = Letters()
+    time_step = env.reset(seed=seed)
+    to_live = max(1, steps_to_live(time_step.observation))
+    steps, total = 0, 0.0
+    while not time_step.is_last():
+        reply = reply_of_model("Letters", {"value": time_step.observation.tolist()})
+        time_step = env.step(ObjectSpec.wrap(reply))
+        steps, total = steps + 1, total + float(time_step.reward)
+    return steps, total, to_live

@@ -20,12 +20,10 @@ import uvicorn
 from envkit import RestartPolicy
 from envkit._shared.installed import is_installed
 from envkit.sessions import to_nemo
-from envkit.specs.special import ObjectSpec
 from tests.remote.chat_games import (
-    Letters,
     mortal_letters,
     reply_of_model,
-    steps_to_live,
+    undisturbed,
 )
 
 if is_installed("nemo_gym"):  # here, because threads of its own stay
@@ -138,18 +136,6 @@ class Asked:
 
     def __init__(self):
         self.cookies = {}
-
-
-def undisturbed(seed):
-    env = Letters()
-    time_step = env.reset(seed=seed)
-    to_live = max(1, steps_to_live(time_step.observation))
-    steps, total = 0, 0.0
-    while not time_step.is_last():
-        reply = reply_of_model("Letters", {"value": time_step.observation.tolist()})
-        time_step = env.step(ObjectSpec.wrap(reply))
-        steps, total = steps + 1, total + float(time_step.reward)
-    return steps, total, to_live
 
 
 async def played():

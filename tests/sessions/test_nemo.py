@@ -13,9 +13,12 @@ import pytest
 
 from envkit import RestartPolicy
 from envkit.sessions import to_nemo
-from envkit.specs.special import ObjectSpec
-from tests.remote.chat_games import Letters, mortal_letters, reply_of_model
-from tests.remote.chat_games import steps_to_live as life
+from tests.remote.chat_games import (
+    Letters,
+    mortal_letters,
+    reply_of_model,
+    undisturbed,
+)
 from tests.sessions.environments import Room
 from tests.sessions.running import in_loop
 
@@ -96,19 +99,6 @@ async def play(port, seed):
                 break
     assert (200, {}) == await client.post("close", {})
     return status, told, total
-
-
-def undisturbed(seed):
-    """Returns the steps and rewards of an episode, and when it would be lost."""
-    env = Letters()
-    time_step = env.reset(seed=seed)
-    to_live = max(1, life(time_step.observation))
-    steps, total = 0, 0.0
-    while not time_step.is_last():
-        reply = reply_of_model("Letters", {"value": time_step.observation.tolist()})
-        time_step = env.step(ObjectSpec.wrap(reply))
-        steps, total = steps + 1, total + float(time_step.reward)
-    return steps, total, to_live
 
 
 @in_loop
