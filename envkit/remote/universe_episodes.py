@@ -69,6 +69,8 @@ _MOST_INFOS = 1 << 8
 # How far a client's episode may be ahead of the server's, as after the server
 # restarted.
 _MOST_AHEAD = 10**9
+# The loss behind an artificial end that a remote has not explained.
+_UNEXPLAINED = ("link_lost", "it has begun another episode without ending this one")
 
 
 class ResetRefusedError(RewarderError):
@@ -115,14 +117,16 @@ class EpisodeEvents:
         discount: The discount of its end.
         is_artificial: Whether the remote has not reported that end.
         state: The rewarder's last report: "running" or "resetting".
+        loss: The kind of the loss behind an artificial end, and the reason.
         info: The infos sent with rewards, under Universe's names.
     """
 
-    def __init__(self, state: str = "", *, done: bool = False) -> None:
+    def __init__(self) -> None:
         """Starts empty."""
         self.reward, self.count = 0.0, 0
-        self.state, self.done, self.discount = state, done, 0.0
+        self.state, self.done, self.discount = "", False, 0.0
         self.is_artificial = False
+        self.loss = _UNEXPLAINED
         self.info: dict[str, Any] = {}
         self._texts: collections.deque[tuple[int, Any]] = collections.deque()
         self._length = 0
@@ -153,6 +157,9 @@ class EpisodeEvents:
             self.reward += message.reward
             self.count += 1
             info.update(message.info)
+            kind = message.info.get("loss")
+            if isinstance(kind, str) and kind in KINDS:
+                self.loss = kind, str(message.info.get("error"))
             if message.done:
                 # Universe did not distinguish terminations from truncations; envkit's
                 # remotes do.
@@ -168,14 +175,6 @@ class EpisodeEvents:
         self.end(1.0)
         self.is_artificial = True
         self.info["env_status.artificial.done"] = True
-
-    @property
-    def loss(self) -> tuple[str, str]:
-        """The kind of the loss behind an artificial end, and the reason."""
-        kind, reason = self.info.get("loss"), self.info.get("error")
-        if isinstance(kind, str) and kind in KINDS:
-            return kind, str(reason)
-        return "link_lost", "it has begun another episode without ending this one"
 
     def end(self, discount: float) -> None:
         """Ends the episode."""
@@ -290,7 +289,9 @@ class RemoteEpisodes:
         """Returns and removes the events of the played episode."""
         assert self.episode is not None
         events = self._events[self.episode]
-        self._events[self.episode] = EpisodeEvents(events.state, done=events.done)
+        self._events[self.episode] = rest = EpisodeEvents()
+        # The report of a loss may come before the news of the episode after it.
+        rest.state, rest.done, rest.loss = events.state, events.done, events.loss
         return events
 
     def pop_texts(self) -> list[Any]:

@@ -122,6 +122,19 @@ def test_the_episodes_of_a_recorded_server_have_the_right_sums(looks):
     assert EpisodeState.ASKED is not episodes.state
 
 
+def test_a_loss_is_still_known_if_the_agent_looks_before_the_next_episode_is_told():
+    episodes = RemoteEpisodes()
+    episodes.receive(Received(Describe(1, "A", "running", 60.0)))
+    assert episodes.begin()
+    info = {"loss": "crashed", "error": "was killed by SIGABRT"}
+    episodes.receive(Received(Reward(1, 0.0, False, info)))
+    assert not episodes.pop().done
+    episodes.receive(Received(Describe(2, "A", "resetting", 60.0)))
+    last = episodes.pop()
+    assert last.done
+    assert ("crashed", "was killed by SIGABRT") == last.loss
+
+
 class Story:
     """What a remote says about a few episodes, in the order in which it happens."""
 
