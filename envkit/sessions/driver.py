@@ -31,13 +31,15 @@ from envkit import nest
 from envkit.async_environment import AsyncBatch
 from envkit.errors import (
     ClosedError,
+    SpecError,
     WorkerCrashed,
     WorkerError,
     WorkerTimeout,
 )
-from envkit.extend import flatten_as
+from envkit.extend import ACCEPTED_KINDS, flatten_as
 from envkit.losses import Loss
 from envkit.parallel import AsyncParallelPyEnvironment
+from envkit.specs import ArraySpec, check_fits
 from envkit.specs.special import ObjectSpec
 from envkit.time_step import StepType
 from envkit.types import Array, NestedArray
@@ -54,6 +56,8 @@ _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two polls
 
 # Looking at the workers costs this share of a CPU at most, or comes this often.
 _LOOK_SHARE, _LATEST_LOOK = 0.01, 0.25
+
+_SUBJECT = "Session.step() was given an action that"
 
 # Kinds of losses after which the worker itself goes on.
 _WORKER_LIVES = ("raised", "reset_failed")
@@ -262,10 +266,6 @@ class _Lanes:
         # About the seconds of the shortest answers.
         self._usual = 0.0
         self._actions = nest.Structure(pool.action_spec())
-        self._as_arrays = [
-            _one_object if isinstance(spec, ObjectSpec) else np.asarray
-            for spec in self._actions.leaves
-        ]
         self._observations = nest.Structure(pool.observation_spec())
         self._rewards = nest.Structure(pool.reward_spec())
 
@@ -376,14 +376,12 @@ class _Lanes:
         groups: dict[Any, list[_Step]] = {}
         for request in steps:
             try:
-                leaves = flatten_as(
-                    self._actions,
-                    request.action,
-                    subject="Session.step() was given an action that",
-                )
+                leaves = flatten_as(self._actions, request.action, subject=_SUBJECT)
                 arrays = [
-                    as_array(leaf)
-                    for as_array, leaf in zip(self._as_arrays, leaves, strict=True)
+                    _as_array(leaf, spec, path)
+                    for leaf, spec, path in zip(
+                        leaves, self._actions.leaves, self._actions.paths, strict=True
+                    )
                 ]
             except Exception as error:
                 self._refuse(request, error)
@@ -405,9 +403,26 @@ class _Lanes:
                 self._step(steps[:half])
                 self._step(steps[half:])
             else:
-                self._refuse(requests[0], error)
+                ((request, arrays),) = steps
+                self._refuse(request, self._misfit(arrays) or error)
         else:
             self._expect(requests)
+
+    def _misfit(self, arrays: list[Array]) -> SpecError | None:
+        """Returns why an action does not fit; the pool speaks of a batch of them."""
+        leaves = [
+            array.astype(spec.dtype) if _is_convertible(array, spec) else array
+            for array, spec in zip(arrays, self._actions.leaves, strict=True)
+        ]
+        try:
+            check_fits(
+                self._actions.unflatten(leaves),
+                self._pool.action_spec(),
+                subject=_SUBJECT,
+            )
+        except SpecError as error:
+            return error
+        return None
 
     def _expect(self, requests: Iterable[Request]) -> None:
         now = time.monotonic()
@@ -607,10 +622,18 @@ def _each(structure: nest.Structure, batch: Any) -> Iterator[Any]:
     return map(structure.unflatten, rows)
 
 
-def _one_object(value: Any) -> Any:
-    """Returns an array without dimensions that holds an object, whatever it is."""
+def _as_array(value: Any, spec: ArraySpec, path: str) -> Array:
+    """Returns a leaf of an action as an array; objects must fit, as no pool checks."""
+    if not isinstance(spec, ObjectSpec):
+        return np.asarray(value)
     is_array = isinstance(value, np.ndarray) and not value.shape
-    return ObjectSpec.wrap(value[()] if is_array else value)
+    array: Array = ObjectSpec.wrap(value[()] if is_array else value)
+    check_fits(array, spec, subject=_SUBJECT, path=path)
+    return array
+
+
+def _is_convertible(array: Array, spec: ArraySpec) -> bool:
+    return array.dtype.kind in ACCEPTED_KINDS.get(spec.dtype.kind, "")
 
 
 def _kind_of(error: Exception, request: Request) -> str:

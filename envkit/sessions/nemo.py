@@ -231,8 +231,9 @@ class _Server:
 
     async def _reset(self, row: dict[str, Any], cookie: str | None) -> _Answer:
         seed, options = row.get("seed"), row.get("options")
-        if not isinstance(seed, int | None) or isinstance(seed, bool):
-            raise _Refusal(422, "The row's seed must be an integer.")
+        is_number = isinstance(seed, int) and not isinstance(seed, bool)
+        if seed is not None and not (is_number and seed >= 0):
+            raise _Refusal(422, "The row's seed must be an integer, 0 or more.")
         if not isinstance(options, dict | None):
             raise _Refusal(422, "The row's options must be an object.")
         self._forget(cookie)

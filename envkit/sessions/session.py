@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from envkit.errors import CallOrderError, EnvkitError
+from envkit.extend import describe
 from envkit.losses import Loss
 from envkit.sessions.driver import Answer, Request, ignore, settle
 from envkit.sessions.texts import text_of
@@ -180,8 +181,8 @@ class Session:
         self._turn: Turn | None = None
         self._has_begun = False
         self._losses: list[Loss] = []
-        self._request: Request | None = None
-        self._future: asyncio.Future[Answer] | None = None
+        # Calls under way: one, and a reset may wait behind it.
+        self._calls: dict[Request, asyncio.Future[Answer]] = {}
         self.last_used = asyncio.get_running_loop().time()
 
     @property
@@ -237,6 +238,8 @@ class Session:
             WorkerError: The environment was lost for good, and the last turn told it.
         """
         self._check_open("reset")
+        if not isinstance(options, Mapping | None):
+            raise TypeError(f"options must be a dictionary, got {describe(options)}.")
         if seed is None and not self._has_begun:
             seed = self._seed
         self._turn = None
@@ -289,10 +292,9 @@ class Session:
         """Ends the lease, for the reason that later calls name."""
         if not self._ended_by:
             self._ended_by = reason
-            if self._request is not None:
-                self._request.is_dropped = True
-            if self._future is not None and not self._future.done():
-                self._future.set_exception(self._error("A call was under way when"))
+            for request, future in self._calls.items():
+                request.is_dropped = True
+                settle(future, self._error("A call was under way when"))
             self._owner.release(self._slot)
 
     async def __aenter__(self) -> Session:
@@ -322,7 +324,7 @@ class Session:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         request.answered = functools.partial(settle, future)
         self._owner.submit(self._slot, request)
-        self._request, self._future = request, future
+        self._calls[request] = future
         try:
             return await future
         except asyncio.CancelledError:
@@ -330,8 +332,7 @@ class Session:
             self._turn = None
             raise
         finally:
-            if self._request is request:
-                self._request = self._future = None
+            del self._calls[request]
             self.last_used = asyncio.get_running_loop().time()
 
     def _adopt(self, answer: Answer, steps: int, total: Any) -> Turn:

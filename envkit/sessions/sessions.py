@@ -17,6 +17,7 @@ from envkit.extend import checked_size, describe
 from envkit.parallel import AsyncParallelPyEnvironment, RestartPolicy
 from envkit.parallel.backends.base import Backend
 from envkit.registry import constructor
+from envkit.seeding import checked_seeds
 from envkit.sessions.counts import SessionCounts
 from envkit.sessions.driver import Answer, Driver, Request, ignore, settle
 from envkit.sessions.leases import Group, Lease, Queue
@@ -119,7 +120,8 @@ class Sessions:
             restart: How often a lost environment is replaced; by default as often as a
                 `RestartPolicy()` allows. Once that is used up, or more resets in a row
                 than its `max_restarts` have failed, the other environments serve alone.
-            **kwargs: Arguments of the environments.
+            **kwargs: Arguments of the environments. One that has a name of the above
+                goes into the target: `envkit.constructor("GridWorld", size=5)`.
         """
         self._size = checked_size("size", size)
         _check_seconds("idle_timeout", idle_timeout)
@@ -128,8 +130,9 @@ class Sessions:
         one = target if is_name else constructor(target, **kwargs)
         self._target = target
         policy = RestartPolicy() if restart is None else restart
-        # The pool refuses whatever is no policy.
-        self._max_restarts = getattr(policy, "max_restarts", 0)
+        if not isinstance(policy, RestartPolicy):
+            raise TypeError(f"restart must be a RestartPolicy, got {describe(policy)}.")
+        self._max_restarts = policy.max_restarts
         # Holds nothing of this object, which the thread must not keep alive.
         self._make_pool = functools.partial(
             AsyncParallelPyEnvironment,
@@ -246,6 +249,7 @@ class Sessions:
             LeaseTimeout: No environment became free in time.
         """
         _check_seconds("timeout", timeout, may_be_zero=True)
+        (seed,) = checked_seeds(seed, 1)
         return Lease(self, seed, timeout)
 
     def group(self, *, seed: int, size: int, timeout: float | None = None) -> Group:
@@ -262,6 +266,12 @@ class Sessions:
             `async with group as sessions` waits until all have an environment.
         """
         _check_seconds("timeout", timeout, may_be_zero=True)
+        if seed is None:
+            raise TypeError(
+                "A group must have a seed, so that its members attempt the same "
+                "episode; got None."
+            )
+        checked_seeds(seed, 1)
         return Group(self, seed, checked_size("size", size), timeout)
 
     async def acquire(

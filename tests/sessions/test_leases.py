@@ -131,6 +131,17 @@ async def test_a_group_of_a_context_has_all_its_environments_at_once():
 
 
 @in_loop
+async def test_seeds_are_checked_before_anything_is_leased():
+    async with Sessions("Catch", 1) as sessions:
+        with pytest.raises(TypeError, match="attempt the same episode; got None"):
+            sessions.group(seed=None, size=8)
+        with pytest.raises(TypeError, match="A seed is an integer"):
+            sessions.group(seed="7", size=8)
+        with pytest.raises(ValueError, match="cannot be negative"):
+            sessions.lease(seed=-1)
+
+
+@in_loop
 async def test_a_member_has_one_episode():
     async with Sessions("Catch", 1) as sessions:
         async for session in sessions.group(seed=1, size=1):

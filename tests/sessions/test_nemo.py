@@ -322,7 +322,7 @@ async def test_wrong_requests_are_refused_with_a_reason():
         client = Client(port)
         for body in [b"", b"{", b"[]", b"[" * 100_000]:
             assert 422 == (await client.post("reset", body))[0]
-        for row in [{"seed": "x"}, {"seed": True}, {"options": 3}]:
+        for row in [{"seed": "x"}, {"seed": True}, {"seed": -1}, {"options": 3}]:
             assert 422 == (await client.post("reset", row))[0]
         assert 200 == (await client.post("reset", {}))[0]
         for body in [{}, {"response": {}}, {"response": 3}]:

@@ -20,7 +20,7 @@ from envkit import PyEnvironment
 from envkit.errors import CallOrderError, ClosedError, ConstructorError, SpecError
 from envkit.parallel.backends.thread import ThreadBackend
 from envkit.sessions import SessionEnded, Sessions
-from tests.sessions.environments import Owned, Slow
+from tests.sessions.environments import Guess, Owned, Slow
 from tests.sessions.running import in_loop, run, until_so
 from tests.waiting import PATIENCE, is_running, until
 
@@ -87,6 +87,13 @@ async def test_options_reach_the_reset():
 
 
 @in_loop
+async def test_options_must_be_a_dictionary():
+    async with Sessions(Owned, 1) as sessions, sessions.lease() as session:
+        with pytest.raises(TypeError, match="options must be a dictionary, got 5"):
+            await session.reset(options=5)
+
+
+@in_loop
 async def test_a_step_before_a_reset_is_refused():
     async with Sessions("Catch", 1) as sessions, sessions.lease() as session:
         with pytest.raises(CallOrderError, match="before the episode began"):
@@ -109,11 +116,20 @@ async def test_a_step_after_the_end_is_refused():
 async def test_an_action_that_does_not_fit_is_refused_and_the_session_goes_on():
     async with Sessions("Catch", 1) as sessions, sessions.lease() as session:
         await session.reset()
-        with pytest.raises(SpecError):
-            await session.step(17)
-        with pytest.raises(SpecError):
-            await session.step({"left": 1})
+        for wrong in (17, "left", [1], {"left": 1}):
+            # It is about one action, and none of a batch.
+            with pytest.raises(SpecError, match=r"Session\.step\(\).*\n.*\n.*=\(\)"):
+                await session.step(wrong)
         assert (await session.step(1)).steps == 1
+
+
+@in_loop
+async def test_a_text_that_is_none_is_refused():
+    async with Sessions(Guess, 1) as sessions, sessions.lease(seed=1) as session:
+        word = (await session.reset()).text.removeprefix("Say ")
+        with pytest.raises(SpecError, match="It holds None"):
+            await session.step(None)  # as the content of a model's tool call is
+        assert (await session.step(word)).reward == 1.0
 
 
 @in_loop
@@ -125,6 +141,21 @@ async def test_two_calls_at_once_are_refused():
         with pytest.raises(CallOrderError, match="still answers"):
             await session.step(0)
         assert (await first).steps == 1
+
+
+@in_loop
+async def test_an_end_is_told_to_each_call_that_is_under_way():
+    async with Sessions(Slow, 1) as sessions, sessions.lease() as session:
+        await session.reset()
+        calls = [
+            asyncio.ensure_future(session.step(0)),
+            asyncio.ensure_future(session.reset()),
+        ]
+        await until_so(lambda: session.is_busy)
+        session.release()
+        for call in calls:
+            with pytest.raises(SessionEnded):
+                await call
 
 
 @in_loop
@@ -443,3 +474,15 @@ async def test_sessions_that_are_not_open_say_how_to_open_them():
 def test_impossible_arguments_are_refused(argument):
     with pytest.raises(ValueError, match=next(iter(argument))):
         Sessions(**{"target": "Catch", "size": 1, **argument})
+
+
+def test_restart_must_be_a_policy():
+    with pytest.raises(TypeError, match="restart must be a RestartPolicy, got 3"):
+        Sessions("Catch", 1, restart=3)
+
+
+@in_loop
+async def test_an_argument_that_sessions_take_too_is_given_to_the_environment():
+    make = envkit.constructor("GridWorld", size=5)
+    async with Sessions(make, 1) as sessions:
+        assert sessions.observation_spec().shape == (5, 5, 3)
