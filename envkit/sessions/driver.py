@@ -553,7 +553,8 @@ class _Lanes:
                 if request is not None:
                     if row not in self._told:
                         self._blame(request, one)
-                    self._end(request)
+                    worker = self._pool.workers[self._worker_of_row[row]]
+                    self._end(request, is_gone=worker.state == "lost")
 
     def _blame(self, request: Request, error: Exception) -> None:
         loss = Loss(request.row, _kind_of(error, request), error)

@@ -179,7 +179,9 @@ async def test_environments_that_are_gone_for_good_leave_the_others():
             async with sessions.lease() as session:
                 turn = await play(session, 1, DIE)
                 assert turn.end.kind == "crashed"
-            await until_so(lambda alive=alive: sessions.statistics().size == alive)
+                assert sessions.statistics().size == alive
+                with pytest.raises(WorkerError, match="take another lease"):
+                    await session.reset()
         with pytest.raises(WorkerError, match="lost for good"):
             await sessions.lease()
 
