@@ -8,7 +8,7 @@ import sys
 from collections.abc import Container, Sequence
 from typing import Any
 
-from envkit.distributed.worker_host import CUT_OFF
+from envkit.distributed.link import CUT_OFF
 from envkit.parallel.backends.launch import StartedCommand
 from envkit.parallel.messages import ExitReport
 from envkit.parallel.system.guardian import Guardian

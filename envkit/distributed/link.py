@@ -50,6 +50,7 @@ __all__ = [
     "ANSWER_SIZE",
     "ASKED",
     "BEGUN",
+    "CUT_OFF",
     "HEAD",
     "MESSAGE",
     "PROOF_SIZE",
@@ -72,6 +73,8 @@ _IDENT, _SECRET, _NONCE, _DIGEST = 8, 24, 16, 32
 PROOF_SIZE = len(_MAGIC) + _IDENT + _NONCE + _DIGEST
 ANSWER_SIZE = len(_MAGIC) + _NONCE + _DIGEST
 
+# The exit status of a worker whose link has ended.
+CUT_OFF = 75
 # The prefix of a host that is a Unix socket, and the buffer size of such sockets.
 UNIX, _UNIX_BUFFER = "unix:", 1 << 22
 _SPARE = 1 << 16

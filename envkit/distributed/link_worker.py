@@ -29,6 +29,7 @@ from typing import Any
 
 from envkit.distributed.link import (
     ASKED,
+    CUT_OFF,
     HEAD,
     MESSAGE,
     Address,
@@ -74,7 +75,9 @@ def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
     except FrameError as error:
         sys.exit(f"This worker ends, because its link cannot be trusted: {error}.")
     except EOFError:
-        pass  # However the link ends, there is no pool to report it to.
+        # There is no pool to report it to, but whatever hosts this process may see its
+        # end before that of the link.
+        sys.exit(CUT_OFF)
 
 
 class _LinkedWorker:

@@ -27,8 +27,9 @@ from typing import Any, ClassVar
 
 from envkit._shared.arguments import is_number
 from envkit.distributed.cluster import await_cluster, known_cluster
+from envkit.distributed.link import CUT_OFF
 from envkit.distributed.links import LinkedBackend
-from envkit.distributed.worker_host import CUT_OFF, run_worker
+from envkit.distributed.worker_host import run_worker
 from envkit.errors import MissingDependencyError
 from envkit.extend import describe
 from envkit.parallel.messages import ExitReport, WorkerJob

@@ -19,14 +19,12 @@ import select
 import signal
 import sys
 
-from envkit.distributed.link import Address, dial, prove
+from envkit.distributed.link import CUT_OFF, Address, dial, prove
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.interpreter import ChildInterpreter
 
-__all__ = ["CUT_OFF", "host_worker", "run_worker"]
+__all__ = ["host_worker", "run_worker"]
 
-# The exit status if the connection ended before the worker.
-CUT_OFF = 75
 # Seconds between checks on a process, on systems without pidfds.
 _POLL_INTERVAL = 0.1
 _PROGRAM = (

@@ -336,6 +336,23 @@ def test_a_cut_link_is_reported():
         assert until(lambda: not is_running(pid))
 
 
+def test_a_cut_link_is_reported_though_the_worker_has_ended_by_itself():
+    """And what looks after it, as a busy machine may have it, has seen no cut."""
+    launcher = Through([COMMAND])
+    with pool_of(troubled(1), backend=LinkedBackend(launcher)) as env:
+        env.reset()
+        (host,) = env.call("do", os.getppid)
+        pid = env.workers[0].pid
+        os.kill(host, signal.SIGSTOP)
+        launcher.cut()
+        has_ended = until(lambda: not is_running(pid))
+        os.kill(host, signal.SIGCONT)
+        with pytest.raises(WorkerCrashed, match="lost its link"):
+            env.step([0])
+
+    assert has_ended
+
+
 def test_a_host_that_stops_answering_times_out():
     launcher = Through([COMMAND])
     with pool_of(troubled(1), backend=LinkedBackend(launcher), step_timeout=1.0) as env:
