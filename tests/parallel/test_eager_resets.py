@@ -427,7 +427,7 @@ def test_a_hanging_eager_reset_times_out_when_the_row_steps():
     makers = [functools.partial(Failing, "hangs"), CountingEnv]
     with (
         pool_of(
-            makers, "process", num_workers=2, step_timeout=0.5, eager_resets=True
+            makers, "process", num_workers=2, step_timeout=2.0, eager_resets=True
         ) as env,
         pytest.raises(WorkerTimeout, match="env 0"),
     ):

@@ -316,7 +316,7 @@ def test_an_interrupted_start_leaves_nothing(start):
     before = signal.signal(signal.SIGALRM, interrupt)
 
     def start_with_an_alarm():
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         start()
 
     with pytest.raises(KeyboardInterrupt):

@@ -28,6 +28,7 @@ from envkit.realtime import RealTimeEnvironment
 from envkit.testing import CountingEnv, CrashingEnv, SlowEnv
 from envkit.wrappers import FrameStack, TimeLimit
 from tests.parallel.streams import async_pool_of, pool_of
+from tests.waiting import is_running, until
 
 POLICY = RestartPolicy(max_restarts=50, backoff=0)
 
@@ -40,7 +41,9 @@ def kinds(losses: list[Loss]) -> list[tuple[int, str]]:
 
 
 def kill_worker(pool, worker=0):
-    os.kill(pool.workers[worker].pid, signal.SIGKILL)
+    pid = pool.workers[worker].pid
+    os.kill(pid, signal.SIGKILL)
+    assert until(lambda: not is_running(pid))
 
 
 class DrawingEnv(PyEnvironment):
@@ -148,8 +151,9 @@ def test_an_environment_that_does_not_answer_has_timed_out():
         makers, num_workers=2, step_timeout=2.0, on_worker_failure=POLICY
     ) as env:
         env.reset()
+        # The others have no deadline: a machine may be slow.
         while not env.repaired.any():
-            env.step([0, 0])
+            env.step([0, 0], mask=[False, True])
         assert kinds(env.losses()) == [(1, "timed_out")]
 
 

@@ -356,7 +356,7 @@ def test_a_worker_that_dies_in_a_hidden_reset_is_replaced(anew, tmp_path):
 
 def test_a_hanging_hidden_reset_times_out_when_the_row_steps(anew):
     maker = functools.partial(Failing, "hangs")
-    with opened([maker], "process", step_timeout=0.5) as env:
+    with opened([maker], "process", step_timeout=2.0) as env:
         env.reset()
         env.step([0])
         assert env.step([0]).is_last().all()

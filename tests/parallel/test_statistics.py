@@ -21,6 +21,7 @@ from envkit.parallel import (
 from envkit.testing.envs import CountingEnv, CrashingEnv
 from tests.parallel import environments, streams
 from tests.parallel.streams import pool_of
+from tests.waiting import until
 
 
 def test_steps_and_resets_are_counted_for_each_worker(backend):
@@ -135,18 +136,19 @@ def test_a_slow_worker_stands_out(tmp_path):
     with AsyncParallelPyEnvironment(makers, num_workers=2, start_method="fork") as env:
         env.reset_async()
         env.recv()
-        env.send([1, 2])
+        before = [worker.stepping for worker in env.statistics().workers]
+        env.send([1], [0])
+        assert until(lambda: env.statistics().workers[0].steps == 2)
         # The quick one makes a hundred steps while the other waits at the gate.
         for _ in range(100):
-            env.recv(1)
             env.send([2], [1])
-        env.recv(1)
+            env.recv(1)
         environments.open_gate(gate)
         env.recv()
         slow, quick = env.statistics().workers
 
-    assert slow.seconds_per_step > quick.seconds_per_step
-    assert (2, 102) == (slow.steps, quick.steps)
+    assert slow.stepping - before[0] > quick.stepping - before[1]
+    assert (2, 101) == (slow.steps, quick.steps)
 
 
 def test_an_asynchronous_pool_counts_too(backend):

@@ -209,7 +209,7 @@ def print_a_lot():
 
 def complain_a_lot():
     for number in range(10):
-        sys.stderr.write(f"{number} {'y' * 1_000_000}\n")
+        sys.stderr.write(f"{number} {'y' * 100_000}\n")
     sys.stderr.flush()
 
 

@@ -58,8 +58,8 @@ from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
 
-# Seconds for a worker whose channel has closed to end.
-_LAST_WORDS = 0.5
+# Seconds for a worker whose channel has closed to end, with a traceback.
+_LAST_WORDS = 2.0
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
 
 
