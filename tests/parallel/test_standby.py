@@ -543,6 +543,7 @@ class Shut(Held):
 @pytest.fixture
 def gate():
     Held.gate.set()
+    Held.begun = Held.over = 0
     Shut.closed.clear()
     yield Held.gate
     Held.gate.set()
@@ -553,7 +554,7 @@ def test_a_pool_can_be_closed_during_a_hidden_reset(gate, backend, monkeypatch):
     monkeypatch.setattr("envkit.wrappers.standby._GRACE", 0.01)
     with opened([Shut] * 2, backend) as env:
         env.reset()
-        until(lambda: Held.begun == Held.over)
+        until(lambda: 4 == Held.over)  # Two that play, two that stand by.
         gate.clear()
         env.reset()  # The others begin, and cannot go on.
     # The two that play were closed; the threads close those that they reset.
@@ -573,7 +574,7 @@ def test_ctrl_c_in_a_wait_for_a_reset_loses_no_episode(gate, told):
         found = [env.reset()]
         while not found[-1].is_last():
             found.append(env.step(np.stack([ACTION])))
-        until(lambda: Held.begun == Held.over)
+        until(lambda: 2 == Held.over)
         gate.clear()
         found.append(env.step(np.stack([ACTION])))  # It was over. The next is not.
         while not found[-1].is_last():
