@@ -35,6 +35,7 @@ __all__ = [
     "map_specs",
     "map_with_paths",
     "rebuilt",
+    "text_action",
     "within_bounds",
 ]
 
@@ -211,6 +212,23 @@ def action_leaf(spec: ArraySpec) -> Leaf:
         return text
 
     return convert_text
+
+
+def text_action(action: Any, spec: ArraySpec) -> str:
+    """Returns an action that is text; `None` must not be played as the word "None".
+
+    Example:
+        >>> from envkit.specs.special import Strings
+        >>> text_action(np.asarray("go north", object), ObjectSpec(kind=Strings(str)))
+        'go north'
+
+    Raises:
+        SpecError: It is something else.
+    """
+    value = np.asarray(action, object)[()]
+    wrapped = ObjectSpec.wrap(value)
+    check_fits(wrapped, spec, subject="step() was given an action that")
+    return str(value)
 
 
 def within_bounds(spec: ArraySpec) -> Callable[[Any], bool] | None:

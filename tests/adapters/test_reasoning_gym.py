@@ -9,6 +9,7 @@ import pytest
 import envkit
 from envkit import ParallelPyEnvironment
 from envkit.adapters import suite_reasoning_gym
+from envkit.errors import SpecError
 from envkit.sessions import Sessions
 from envkit.testing import check_environment
 
@@ -55,6 +56,14 @@ def test_a_reply_is_scored_as_the_dataset_scores_the_answer_in_it(reply, answer)
         score = dataset.score_answer(answer, entry)
         assert score == pytest.approx(float(env.step(reply).reward))
         assert answer == env.get_info()["answer"]
+
+
+def test_a_reply_that_is_no_text_is_refused():
+    with envkit.make("reasoning_gym:leg_counting", seed=7) as env:
+        env.reset()
+        with pytest.raises(SpecError, match="holds None"):
+            env.step(None)
+        assert env.step("112").is_last()
 
 
 def test_without_a_tag_the_whole_reply_is_the_answer():

@@ -14,6 +14,7 @@ import pytest
 import envkit
 from envkit import ParallelPyEnvironment, RestartPolicy
 from envkit.adapters import suite_textarena
+from envkit.errors import SpecError
 from envkit.sessions import Sessions
 from envkit.testing import chaos, check_environment
 from tests.adapters.textarena_words import WORDS, any_square, write_words
@@ -116,6 +117,16 @@ def test_an_invalid_move_gets_the_reward_that_the_game_means():
         assert time_steps[-1].is_last()
         assert 0 <= time_steps[-1].reward <= 1
         assert "Invalid action format" in env.get_info()["reason"]
+
+
+@pytest.mark.parametrize("action", [None, 3, ["[3]"]])
+def test_an_action_that_is_no_text_is_refused_and_the_game_goes_on(action):
+    with envkit.make("textarena:GuessTheNumber-v0", seed=7) as env:
+        env.reset()
+        with pytest.raises(SpecError, match=r"step\(\) was given an action"):
+            env.step(action)
+        assert 0 == env.get_info()["error_count"]
+        assert not env.step("[3]").is_last()
 
 
 def test_new_is_what_the_text_adds():

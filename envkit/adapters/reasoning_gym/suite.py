@@ -22,6 +22,7 @@ import numpy as np
 
 from envkit.adapters.foreign import ForeignEnvironment, limited_and_wrapped
 from envkit.adapters.reasoning_gym import SCHEME
+from envkit.adapters.values import text_action
 from envkit.extend import Result, checked_size, describe, listed, suggestion
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -196,7 +197,7 @@ class ReasoningGymWrapper(ForeignEnvironment):
         return reply.strip() if answer is None else answer
 
     def _to_action(self, action: NestedArray) -> str:
-        return str(np.asarray(action, object).item())
+        return text_action(action, self._action_spec)
 
     def _to_observation(self, observation: str) -> NestedArray:
         return ObjectSpec.wrap(observation)

@@ -27,6 +27,7 @@ from envkit.adapters.textarena.games import (
     layers_of,
     registry,
 )
+from envkit.adapters.values import text_action
 from envkit.extend import Result, checked_size, describe
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -288,7 +289,7 @@ class TextArenaWrapper(ForeignEnvironment):
         return reward if self._is_for_all else super()._to_reward(reward)
 
     def _to_action(self, action: NestedArray) -> str:
-        return str(np.asarray(action, object).item())
+        return text_action(action, self._action_spec)
 
     def _to_observation(self, observation: Mapping[str, Any]) -> dict[str, NestedArray]:
         seen = {part: ObjectSpec.wrap(observation[part]) for part in ("text", "new")}
