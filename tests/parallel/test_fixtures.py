@@ -66,11 +66,17 @@ def test_every_test_in_this_folder_is_checked_for_leftovers(request):
 @only_linux
 def test_a_process_is_found_until_it_is_reaped():
     before = residue.Residue.now()
-    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    # What has just begun a program may not be called so yet.
+    process.stdin.write(b"!")
+    process.stdout.read(1)
     running = left_since(before, "process")
     process.stdin.close()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     ended = left_since(before, "process")
+    process.stdout.close()
     process.wait()
 
     assert [f"process {process.pid}: cat"] == running

@@ -10,6 +10,7 @@ from envkit.testing.contract.findings import Broken, broken
 from tests.parallel.contract.crew import Crew
 from tests.parallel.contract.environments import WAIT
 from tests.parallel.contract.trial import BackendTrial
+from tests.waiting import is_running, until
 
 __all__ = ["close_busy", "close_early", "close_idle"]
 
@@ -26,7 +27,7 @@ def close_idle(trial: BackendTrial) -> None:
             "What an environment holds may outlive its process, if it is not closed.",
             **{"environments": "4", "not closed": str(len(open_))},
         )
-    _look_for_processes(tokens)
+    _look_for_processes(crew, tokens)
 
 
 def close_busy(trial: BackendTrial) -> None:
@@ -40,7 +41,7 @@ def close_busy(trial: BackendTrial) -> None:
     if trial.is_aside:
         crew.await_entered(1)
     _close(crew, 0.05)
-    _look_for_processes(tokens)
+    _look_for_processes(crew, tokens)
 
 
 def close_early(trial: BackendTrial) -> None:
@@ -71,21 +72,17 @@ def _close(crew: Crew, grace: float) -> None:
         raise Broken("close() reports ends once more when it is called a second time.")
 
 
-def _look_for_processes(tokens: list[str]) -> None:
-    """Raises if a process lives on that environments were in."""
+def _look_for_processes(crew: Crew, tokens: list[str]) -> None:
+    """Raises if a process lives on that environments were in.
+
+    One on another machine may end a moment after its connection.
+    """
     pids = {int(token.partition("-")[0]) for token in tokens} - {os.getpid()}
-    living = [pid for pid in pids if _is_alive(pid)]
+    until(lambda: not any(map(is_running, pids)), crew.patience)
+    living = [pid for pid in pids if is_running(pid)]
     if living:
         raise broken(
             "The backend was closed.",
-            "No process is left when close() returns.",
+            "No process is left after that.",
             **{"workers alive": str(len(living))},
         )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
