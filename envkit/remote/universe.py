@@ -311,7 +311,9 @@ class Remote:
         self._episodes.reset()
         self._describe()
         self.desktop.show(self._game.reset())
-        self._run_episode()
+        self._episodes.run(time.monotonic())
+        self._describe()
+        self._send_seen()
 
     def _send_seen(self) -> None:
         """Sends the observation if it is a few numbers, and the environment's texts."""
@@ -327,7 +329,8 @@ class Remote:
         is_here = pending.offer is self._offer and pending.is_sync is self._is_sync
         if reset.fps is not None:
             self._asked_fps = reset.fps
-        if not (is_here and self._episodes.is_repeated(asked)):
+        begins = not (is_here and self._episodes.is_repeated(asked))
+        if begins:
             self._episodes.reset(asked.episode)
             self._is_sync, self._env_id = pending.is_sync, _env_id_of(pending.offer)
             if pending.is_sync:
@@ -339,13 +342,16 @@ class Remote:
             self._game.is_stamped = pending.is_sync
             refused = self._refused_seed(asked.seed)
             self.desktop.show(self._game.reset())
-            self._episodes.remember(None if refused else asked, time.monotonic())
+            # Before the reply: a client may ask for the next episode at once.
+            now = time.monotonic()
+            self._episodes.remember(None if refused else asked, now)
+            self._episodes.run(now)
         answer = ErrorReply(refused) if refused else ResetReply(self._episodes.number)
         self.rewarder.reply(pending.request, answer)
-        if not self._episodes.is_running:
-            self._run_episode()
-        elif self._fps != self._pace():
+        if begins or self._fps != self._pace():
             self._describe()
+        if begins:
+            self._send_seen()
 
     def _refused_seed(self, seed: int | None) -> str:
         """Seeds the environment; returns why it refuses the seed, or ""."""
@@ -357,11 +363,6 @@ class Remote:
             _log.info("A seed was refused.", exc_info=True)
             return f"The environment refuses the seed {seed}: {error}"
         return ""
-
-    def _run_episode(self) -> None:
-        self._episodes.run(time.monotonic())
-        self._describe()
-        self._send_seen()
 
     def _pace(self) -> float:
         """Returns the steps a second; the environment may set them."""

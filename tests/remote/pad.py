@@ -205,7 +205,7 @@ class AimedByEncoding(Aimed):
 
 
 class Talking(Pad):
-    """Has a mission in each observation, and says in its info what its keys are."""
+    """Has a mission in each observation, and says in its info which key is new."""
 
     def observation_spec(self):
         return {"mission": ArraySpec((), "<U20"), "shown": super().observation_spec()}
@@ -221,7 +221,8 @@ class Talking(Pad):
         return self._seen(super()._reset())
 
     def _step(self, action):
-        self._said = f"key {int(action)}" if action else ""
+        is_new = action and action != self._shown
+        self._said = f"key {int(action)}" if is_new else ""
         return self._seen(super()._step(action))
 
     def get_info(self):

@@ -398,7 +398,6 @@ LEAVING = {
     "close": lambda session: session.socket.send('{"type": "close"}'),
     "the connection is closed": Session.close,
     "the connection is lost": lambda session: session.socket.socket.shutdown(2),
-    "silence": lambda session: None,
     "a message that is too long": lambda session: session.socket.send("x" * (1 << 20)),
     "in a step": leave_in_a_step,
 }
@@ -408,14 +407,23 @@ LEAVING = {
 def test_an_environment_and_its_thread_end_with_the_session(how):
     games.GO_ON.clear()
     games.IS_STUCK.clear()
-    before, timeout = env_threads(), 0.05 if how == "silence" else 600
-    with (
-        serving("tests.remote.games:Leaving", idle_timeout=timeout) as server,
-        Session(server) as session,
-    ):
+    before = env_threads()
+    with serving("tests.remote.games:Leaving") as server, Session(server) as session:
         session.ask("reset")
         assert 1 == len(games.Leaving.there)
         LEAVING[how](session)
+        assert waiting.until(lambda: not games.Leaving.there)
+        assert waiting.until(lambda: env_threads() <= before)
+
+
+def test_an_environment_and_its_thread_end_with_a_silent_session():
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    before = env_threads()
+    with (
+        serving("tests.remote.games:Leaving", idle_timeout=0.05) as server,
+        Session(server),
+    ):
         assert waiting.until(lambda: not games.Leaving.there)
         assert waiting.until(lambda: env_threads() <= before)
 
