@@ -43,8 +43,8 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 # Seconds that a process has to end after its client has left, and that its template has
-# to report how it ended.
-_GRACE, TO_REPORT_END = 10.0, 1.0
+# to report how it ended: a template is only slow where the machine is very busy.
+_GRACE, TO_REPORT_END = 10.0, 5.0
 # Attempts to start a session when processes die.
 TRIES = 3
 # On other systems libraries may have invisible threads.

@@ -45,6 +45,13 @@ def address_of(server):
     return ServerAddress.parse(server.address)
 
 
+def say(sock, data):
+    """Says something, and no more; the other end may have left in the middle of it."""
+    with contextlib.suppress(OSError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+
+
 def heard(sock):
     """Returns all that the other end says, until it has closed the connection."""
     sock.settimeout(PATIENCE)
@@ -108,8 +115,7 @@ GREETINGS = {
 @pytest.mark.parametrize("case", GREETINGS)
 def test_a_refused_stranger_gets_the_reason(server, case):
     with socket.create_connection(address_of(server)[:2]) as sock:
-        sock.sendall(GREETINGS[case])
-        sock.shutdown(socket.SHUT_WR)
+        say(sock, GREETINGS[case])
         (message,) = messages_in(heard(sock))
         assert message["refused"]
 
@@ -118,8 +124,7 @@ def test_a_refused_stranger_gets_the_reason(server, case):
 @given(data=st.binary(max_size=300), has_magic=st.booleans())
 def test_no_message_of_a_stranger_disturbs_other_clients(server, data, has_magic):
     with socket.create_connection(address_of(server)[:2]) as sock:
-        sock.sendall((MAGIC if has_magic else b"") + data)
-        sock.shutdown(socket.SHUT_WR)
+        say(sock, (MAGIC if has_magic else b"") + data)
         heard(sock)
     assert server.ended() is None
 
@@ -213,10 +218,7 @@ BIND = {"bind": {"info": [], "first_row": 0}}
 def test_a_broken_message_ends_only_its_own_session(server, frames, binds):
     sock, _ = session_of(server)
     with sock:
-        if binds:
-            sock.sendall(b"".join(frame_of(BIND)))
-        sock.sendall(b"".join(frames))
-        sock.shutdown(socket.SHUT_WR)
+        say(sock, b"".join([*(frame_of(BIND) if binds else ()), *frames]))
         # It ends, or waits for its client to come back over another link.
         heard(sock)
     assert server.ended() is None

@@ -323,7 +323,7 @@ def test_a_session_whose_template_dies_twice_imports_its_library_itself(
 
 
 def test_unseeded_sessions_draw_different_numbers(game):
-    drawn = "return restart(np.int64(1e6 * {}))"
+    drawn = "return restart(np.int64(1e15 * {}))"
     for source, at_import in (
         ("random.random()", ""),
         ("np.random.random()", ""),
