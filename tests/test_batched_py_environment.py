@@ -1265,17 +1265,18 @@ def test_closing_closes_every_environment_once(multithreading):
 
 def test_closing_ends_the_threads():
     def threads():
-        return [
+        return {
             thread
             for thread in threading.enumerate()
             if thread.name.startswith("BatchedPyEnvironment")
-        ]
+        }
 
     before = threads()
     batch = counting(rows=3, multithreading=True)
     batch.reset()
     batch.close()
-    assert before == threads()
+    # Those of a batch that an earlier test has dropped may end in the meantime.
+    assert threads() <= before
 
 
 @serial_and_threads

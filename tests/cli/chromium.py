@@ -133,6 +133,13 @@ def page_at(address: str) -> Iterator[Page]:
         yield Page(socket, address)
 
 
+def _page_listed_at(port: str) -> str | None:
+    with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=PATIENCE) as answer:
+        targets = json.load(answer)
+    pages = (each for each in targets if each["type"] == "page")
+    return next((str(each["webSocketDebuggerUrl"]) for each in pages), None)
+
+
 @contextlib.contextmanager
 def chromium(folder: Path, *options: str) -> Iterator[Page]:
     """Starts it with a profile in a folder of its own."""
@@ -155,13 +162,9 @@ def chromium(folder: Path, *options: str) -> Iterator[Page]:
         told = folder / "DevToolsActivePort"
         assert until(lambda: told.exists() and "\n" in told.read_text("utf-8"))
         port = told.read_text("utf-8").split("\n")[0]
-        with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=PATIENCE) as answer:
-            targets = json.load(answer)
-        address = next(
-            target["webSocketDebuggerUrl"]
-            for target in targets
-            if target["type"] == "page"
-        )
+        # It answers a moment before it has a page.
+        address = until(lambda: _page_listed_at(port))
+        assert address is not None
         with page_at(address) as page:
             yield page
     finally:

@@ -301,11 +301,12 @@ def test_the_slowest_environment_is_found_in_the_middle_of_a_worker(program):
 
 
 def test_a_process_without_pools_and_a_missing_process_get_different_messages(
-    training, capsys
+    program, training, capsys
 ):
-    assert 1 == main(["top", str(os.getpid()), "--once"])
+    idle = program("[]").pid
+    assert 1 == main(["top", idle, "--once"])
     assert (
-        f"envkit top: Process {os.getpid()} runs no pool of worker processes that this "
+        f"envkit top: Process {idle} runs no pool of worker processes that this "
         "envkit can read. The backends thread and inline cannot be seen from outside. "
         "Pools run in "
     ) in capsys.readouterr().err

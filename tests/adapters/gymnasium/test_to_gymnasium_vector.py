@@ -792,11 +792,12 @@ def test_step_async_starts_the_workers_without_a_thread(mode):
         pool = ParallelPyEnvironment(counting(), num_workers=1, backend="thread")
         envs = PyToGymnasiumVector(pool, mode)
         results = [envs.reset(seed=1)]
-        threads = threading.active_count()
+        threads = set(threading.enumerate())
         for _ in range(5):
             if begins:
                 envs.step_async(NO_ACTIONS)
-                assert threads == threading.active_count()
+                # One of an earlier test may end in the meantime.
+                assert set(threading.enumerate()) <= threads
                 results.append(envs.step_wait(timeout=60.0))
             else:
                 results.append(envs.step(NO_ACTIONS))
@@ -925,7 +926,7 @@ def test_close_warns_of_a_pending_call_like_gymnasium(kind, make, recwarn):
     begin[kind]()
     envs.close()
     expected = PENDING.replace("`step`", f"`{kind}`")
-    assert [expected in str(warning.message) for warning in recwarn] == [True]
+    assert 1 == sum(expected in str(warning.message) for warning in recwarn)
 
 
 def test_close_does_not_warn_of_a_call_that_timed_out(late):
