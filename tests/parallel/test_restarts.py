@@ -452,7 +452,8 @@ def test_a_replacement_that_hangs_in_its_constructor_times_out(tmp_path):
         first = pool.step(numbers(2))
 
     assert [] == wrong_rows(cut, numbers(2), first)
-    assert 3 == lives_in(tmp_path, 0)
+    # Where the machine is slow, the third may have been late as well.
+    assert 3 <= lives_in(tmp_path, 0)
 
 
 # Budgets.
