@@ -36,7 +36,7 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from envkit.extend import ACCEPTED_KINDS, flatten_as
+from envkit.extend import ACCEPTED_KINDS, ActionRows, flatten_as
 from envkit.losses import Loss
 from envkit.parallel import AsyncParallelPyEnvironment
 from envkit.specs import ArraySpec, check_fits
@@ -57,7 +57,8 @@ _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two polls
 # Looking at the workers costs this share of a CPU at most, or comes this often.
 _LOOK_SHARE, _LATEST_LOOK = 0.01, 0.25
 
-_SUBJECT = "Session.step() was given an action that"
+_CALL = "Session.step()"
+_SUBJECT = f"{_CALL} was given an action that"
 
 # Kinds of losses after which the worker itself goes on.
 _WORKER_LIVES = ("raised", "reset_failed")
@@ -266,6 +267,7 @@ class _Lanes:
         # About the seconds of the shortest answers.
         self._usual = 0.0
         self._actions = nest.Structure(pool.action_spec())
+        self._action_rows = ActionRows(pool.action_spec(), pool.num_envs, _CALL)
         self._observations = nest.Structure(pool.observation_spec())
         self._rewards = nest.Structure(pool.reward_spec())
 
@@ -394,8 +396,11 @@ class _Lanes:
         """Sends steps; if the pool refuses them, those that it accepts."""
         requests = [request for request, _ in steps]
         columns = zip(*(arrays for _, arrays in steps), strict=True)
-        actions = self._actions.unflatten([np.stack(arrays) for arrays in columns])
+        leaves = [np.stack(arrays) for arrays in columns]
         try:
+            # The pool looks at the bounds of each row's first action only.
+            self._action_rows.columns_of(leaves, len(steps))
+            actions = self._actions.unflatten(leaves)
             self._pool.send(actions, [request.row for request in requests])
         except Exception as error:
             half = len(steps) // 2

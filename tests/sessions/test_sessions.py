@@ -120,7 +120,10 @@ async def test_an_action_that_does_not_fit_is_refused_and_the_session_goes_on():
             # It is about one action, and none of a batch.
             with pytest.raises(SpecError, match=r"Session\.step\(\).*\n.*\n.*=\(\)"):
                 await session.step(wrong)
-        assert (await session.step(1)).steps == 1
+        for steps in (1, 2):
+            assert (await session.step(1)).steps == steps
+            with pytest.raises(SpecError, match="17 is above the maximum"):
+                await session.step(17)
 
 
 @in_loop
