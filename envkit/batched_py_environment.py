@@ -13,7 +13,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.first_look import leave_unseen, refuse_unpacking
 from envkit._internal.internals import Internals, has_internals
-from envkit._internal.objects import as_environment
+from envkit._internal.objects import as_environment, is_of_library
 from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
 from envkit._internal.worker_process import WorkerProcess, workers_inside
@@ -494,8 +494,9 @@ def _fit(leaves: Sequence[Any], places: Sequence[_Place]) -> bool:
 
 def _checked(envs: Any) -> list[PyEnvironment]:
     if not isinstance(envs, list | tuple):
+        way = " envkit.make(envs) wraps it." if is_of_library(envs) else ""
         raise ValueError(
-            f"envs must be a list or tuple of environments, got {describe(envs)}."
+            f"envs must be a list or tuple of environments, got {describe(envs)}.{way}"
         )
     if not envs:
         raise ValueError("envs must have at least one environment, got none.")

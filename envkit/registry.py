@@ -36,6 +36,7 @@ import importlib
 import operator
 import os
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -287,6 +288,14 @@ def _unknown_name(name: str) -> str:
         if address:
             remedy = f"where its server is, such as '{name}:{address}'"
         return f"{name!r} alone is not an environment: write {remedy}."
+    library, _, rest = name.partition("/")
+    if rest and library in schemes():
+        return (
+            f"There is no environment named {name!r}. A library's name follows its "
+            f"scheme and a colon: '{library}:{rest}'."
+        )
+    if library == "envkit" and _newest(rest):  # its id inside Gymnasium
+        return f"There is no environment named {name!r}. Did you mean {rest!r}?"
     known = sorted({without_version(other) for other in _registry})
     text = (
         f"There is no environment named {name!r}.{suggestion(bare, known)} "
@@ -557,14 +566,24 @@ def _refuse_objects(target: Any) -> None:
         several = (
             " ParallelPyEnvironment takes a list of constructors."
             if isinstance(target, list | tuple)
-            else " Its method `make` is."
-            if callable(getattr(target, "make", None))
-            else ""
+            else _maker_in(target)
         )
         raise TypeError(
             f"The target is {describe(target)}, which is non-callable. It must be a "
             f"string or something to call that makes an environment.{several}"
         )
+
+
+def _maker_in(target: Any) -> str:
+    """Returns a sentence about what makes an environment in an object, or "".
+
+    An `EnvSpec` of Gymnasium has a method, a module of PettingZoo two functions.
+    """
+    kind = "function" if isinstance(target, types.ModuleType) else "method"
+    for name in ("make", "env", "parallel_env"):
+        if callable(getattr(target, name, None)):
+            return f" Its {kind} `{name}` is."
+    return ""
 
 
 def load(name: str, target: str) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import signal
 import threading
 
 import attrs
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -1361,6 +1362,12 @@ ONE = CountingEnv()
             "envs must be a list or tuple of environments, got a list_iterator object.",
         ),
         (
+            gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"),
+            ValueError,
+            "envs must be a list or tuple of environments, got a SyncVectorEnv object. "
+            "envkit.make(envs) wraps it.",
+        ),
+        (
             [CountingEnv(), CountingEnv],
             TypeError,
             "envs[1] is the class CountingEnv; BatchedPyEnvironment takes environments "
@@ -1405,6 +1412,7 @@ ONE = CountingEnv()
         "number",
         "one environment",
         "iterator",
+        "vector environment",
         "class",
         "lambda",
         "constructor",

@@ -115,6 +115,8 @@ def test_a_word_is_an_attribute_or_a_sentence_with_the_right_one(make):
         (asynchronous, "reset", "reset_async()"),
         (asynchronous, "step", "send(actions)"),
         (wrapped, "env", "wrapped_env()"),
+        (pool, "action_space", "random_actions(env)"),
+        (pool, "n_envs", "num_envs"),
     ],
 )
 def test_the_sentence_names_what_the_kind_of_environment_has(make, name, instead):
@@ -396,6 +398,18 @@ def test_another_order_is_refused_with_the_closest(order, hint):
             "it is PyToGymnasium(env), and PyToGymnasiumVector(env) for a batch",
         ),
         ("envkit.wrappers", "ClipAction", "it is ActionClipWrapper(env)"),
+        (
+            "envkit",
+            "check_env",
+            "envkit.testing.check_environment(make_env) checks an environment",
+        ),
+        ("envkit", "VecFrameStack", "it is FrameStack(env, stack_size)"),
+        (
+            "envkit.wrappers",
+            "SubprocVecEnv",
+            "ParallelPyEnvironment(constructors) has its environments in worker "
+            "processes",
+        ),
     ],
 )
 def test_a_module_says_what_to_use_instead_of_a_name_that_it_lacks(

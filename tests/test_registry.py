@@ -238,6 +238,36 @@ def test_an_unknown_name_gets_the_nearest_ones_suggested(name, suggestion, monke
 
 
 @pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        (
+            "gymnasium/CartPole-v1",
+            "A library's name follows its scheme and a colon: 'gymnasium:CartPole-v1'.",
+        ),
+        (
+            "dm_control/cartpole/swingup",
+            "A library's name follows its scheme and a colon: "
+            "'dm_control:cartpole/swingup'.",
+        ),
+        ("envkit/Catch", "Did you mean 'Catch'?"),
+        ("envkit/CartPole-v1", "Did you mean 'CartPole-v1'?"),
+    ],
+)
+def test_a_slash_after_a_scheme_becomes_a_colon(name, advice):
+    expected = f"There is no environment named {name!r}. {advice}"
+    assert (ValueError, expected) == told(make, name)
+
+
+@pytest.mark.parametrize("maker", ["env", "parallel_env"])
+def test_a_module_in_the_place_of_a_target_names_its_function(maker):
+    module = types.ModuleType("tictactoe_v3")
+    setattr(module, maker, CountingEnv)
+    error, text = told(make, module)
+    assert error is TypeError
+    assert text.endswith(f" Its function `{maker}` is.")
+
+
+@pytest.mark.parametrize(
     ("name", "example", "pattern"),
     [
         ("Pendulum-v1", "Pendulum-v1", "Pendulum"),

@@ -139,6 +139,18 @@ class Progress:
         self._began = self._ended = 0.0
         self._samples: deque[tuple[float, int, int]] = deque()
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("reset", "step"):
+            raise AttributeError(
+                f"Progress has no {name}: it only counts. Call {name}() of the "
+                "environment that you gave to progress()."
+            )
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}",
+            name=name,
+            obj=self,
+        )
+
     # What it counts.
 
     @property

@@ -39,6 +39,8 @@ _MAKE = {
 }
 _POOL = {
     "autoreset_mode": "Did you mean autoreset?",
+    "batch_size": "Each step moves all rows, one for each constructor; "
+    "AsyncParallelPyEnvironment returns rows as they get ready: recv({value}).",
     "context": "Did you mean start_method?",
     "copy": "zero_copy=True returns the time steps without copying them.",
     "env_fns": "The constructors come first, without a name.",
@@ -46,6 +48,8 @@ _POOL = {
     "num_envs": "It takes a list with a constructor for each environment, such as "
     "[make_env] * 8; make(target, num_envs=8) makes the list.",
     "num_processes": "Did you mean num_workers?",
+    "seed": "Write seed({value}) or reset(seed={value}) of the pool, or "
+    "make(target, num_envs=8, seed={value}).",
     "shared_memory": "The environments of a pool always write into shared memory.",
 }
 # Of a library's object, which `make` wraps.

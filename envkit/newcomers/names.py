@@ -22,7 +22,7 @@ _INLINE = (
 )
 _WRAPPER = "PyEnvironmentBaseWrapper is the base class of wrappers"
 _SPACE = "specs take the place of spaces; BoundedArraySpec has a minimum and a maximum"
-_CHECK = "check_environment(make_env) checks an environment"
+_CHECK = "envkit.testing.check_environment(make_env) checks an environment"
 _NORMALIZED = "NormalizeReward(NormalizeObservation(env), 0.99) normalizes both"
 _SELECT = "it is SelectObservation(env, names)"
 _CHECKER = "it is PassiveChecker(env)"
@@ -107,7 +107,10 @@ def instead_of(package: str, name: str) -> str:
     if _is_module(package, name):
         return f"`import {package}.{name}` imports that module"
     home = _home_of(name)
-    return f"it is in {home}" if home else ""
+    if home:
+        return f"it is in {home}"
+    # Its library may have it in another package.
+    return next((names[name] for names in _NAMES.values() if name in names), "")
 
 
 def _is_module(package: str, name: str) -> bool:

@@ -43,7 +43,10 @@ def _in_lockstep(lockstep_pool: str, asynchronous: str) -> Callable[[Any], str]:
     return instead
 
 
-_ACTIONS = "action_spec() describes an action"
+_ACTIONS = (
+    "action_spec() describes an action, and random_actions(env) is a policy that draws "
+    "them"
+)
 _OBSERVATIONS = "observation_spec() describes an observation"
 _READ = _by_kind(
     pool="access(name) returns an attribute of each environment",
@@ -77,6 +80,7 @@ ENVIRONMENT: dict[str, Instead] = {
     "observation_space": _OBSERVATIONS,
     "single_observation_space": _OBSERVATIONS,
     "reward_range": "reward_spec() describes the reward",
+    "n_envs": "pools and batches have num_envs",
     "spec": "environment_spec() has its specs, and provenance() its id and arguments",
     "metadata": "render_modes lists the modes of an environment that has several, and "
     "PyToGymnasium(env) is an environment for code of Gymnasium",

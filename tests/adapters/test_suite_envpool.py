@@ -72,3 +72,26 @@ def test_a_removed_call_names_its_replacement(call, message, message_of):
 def test_an_environment_that_envpool_cannot_make_is_refused():
     with pytest.raises(ConstructorError, match="does not make 'CartPole-v1'"):
         suite_envpool.load("CartPole-v1", 2, max_num_players=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "expected"),
+    [
+        (
+            {"batch_size": 4},
+            ValueError,
+            "batch_size must be at most num_envs, which is 1, got 4. The number of "
+            "rows is num_envs: write num_envs=4.",
+        ),
+        (
+            {"env_type": "gym"},
+            TypeError,
+            "EnvPoolWrapper chooses EnvPool's interface, 'gymnasium': leave out "
+            "env_type.",
+        ),
+    ],
+)
+def test_arguments_of_envpools_own_make_name_what_to_write(arguments, kind, expected):
+    with pytest.raises(kind) as error:
+        suite_envpool.load("CartPole-v1", **arguments)
+    assert expected == str(error.value)

@@ -133,6 +133,18 @@ def test_a_loop_counts_the_steps_of_its_environment():
         assert ([0, 4, 8], 12) == stepped(env, 10, a_step_of_all)
 
 
+@pytest.mark.parametrize("name", ["reset", "step"])
+def test_progress_in_the_place_of_the_environment_says_so(name):
+    bar = envkit.progress(CountingEnv(), 10)
+    assert not hasattr(bar, name)
+    with pytest.raises(AttributeError) as error:
+        getattr(bar, name)
+    assert (
+        f"Progress has no {name}: it only counts. Call {name}() of the environment "
+        "that you gave to progress()."
+    ) == str(error.value)
+
+
 def test_a_loop_counts_what_an_asynchronous_pool_was_sent():
     def halves(env):
         env.send(np.zeros(4, np.int32))

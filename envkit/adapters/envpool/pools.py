@@ -82,6 +82,16 @@ def as_pool(
     rows = int(arguments.get("num_envs", 1))
     if rows < 1:
         raise ValueError(f"num_envs must be at least 1, got {rows}.")
+    if "env_type" in arguments:
+        raise TypeError(
+            f"{adapter} chooses EnvPool's interface, 'gymnasium': leave out env_type."
+        )
+    batch = arguments.get("batch_size") or rows
+    if batch > rows:
+        raise ValueError(
+            f"batch_size must be at most num_envs, which is {rows}, got {batch}. The "
+            f"number of rows is num_envs: write num_envs={batch}."
+        )
     seed = _take_seed(arguments)
     recipe = PoolRecipe(env, {**arguments, "num_envs": rows})
     return recipe.build(native_seeds(seed, rows)), recipe
