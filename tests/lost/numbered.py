@@ -47,7 +47,7 @@ def episode_of(seed: int) -> Episode:
     length = source.randint(2, 14)
     # Halves and never zero: exact in every format, and nothing that is made up.
     rewards = tuple(source.randint(1, 200) / 2 for _ in range(length))
-    is_terminated, raises = source.random() < 0.5, source.random() < 0.04
+    is_terminated, raises = source.random() < 0.5, source.random() < 0.1
     return Episode(rewards, is_terminated, source.randint(1, length) if raises else 0)
 
 
