@@ -183,7 +183,8 @@ class Session:
         self._losses: list[Loss] = []
         # Calls under way: one, and a reset may wait behind it.
         self._calls: dict[Request, asyncio.Future[Answer]] = {}
-        self.last_used = asyncio.get_running_loop().time()
+        # How often `Sessions` has found it idle since its last call.
+        self.idle_looks = 0
 
     @property
     def seed(self) -> int | None:
@@ -308,7 +309,7 @@ class Session:
         return f"<Session of row {self._slot.row}, {state}>"
 
     def _check_open(self, call: str) -> None:
-        self.last_used = asyncio.get_running_loop().time()
+        self.idle_looks = 0
         if self._ended_by:
             raise self._error(f"{call}() was called after")
 
@@ -333,7 +334,7 @@ class Session:
             raise
         finally:
             del self._calls[request]
-            self.last_used = asyncio.get_running_loop().time()
+            self.idle_looks = 0
 
     def _adopt(self, answer: Answer, steps: int, total: Any) -> Turn:
         self._check_open("reset" if steps == 0 else "step")

@@ -35,6 +35,8 @@ _GRACE = 1.0
 # Seconds to wait for the thread after that: it ends at once, or it waits for workers
 # and is interrupted, which is safest while it waits.
 _PATIENCE = 0.5
+# How often to look for idle sessions within `idle_timeout`.
+_IDLE_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +402,15 @@ class Sessions:
 
     def _watch_idle(self) -> None:
         if self.idle_timeout is not None:
-            pause = self.idle_timeout / 10
+            pause = self.idle_timeout / _IDLE_LOOKS
             self._reaper = self._loop.call_later(pause, _reap, weakref.ref(self))
 
     def _reap(self) -> None:
-        assert self.idle_timeout is not None
-        oldest = self._loop.time() - self.idle_timeout
+        # Looks are counted and no seconds: while something holds up the event loop, no
+        # coroutine can call its session.
         for session in self._live():
-            if not session.is_busy and session.last_used < oldest:
+            session.idle_looks = 0 if session.is_busy else session.idle_looks + 1
+            if session.idle_looks > _IDLE_LOOKS:
                 self._reclaimed += 1
                 session.end("idle")
         self._watch_idle()

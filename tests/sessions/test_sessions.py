@@ -221,6 +221,19 @@ async def test_an_idle_session_is_taken_back_and_reads_the_reason():
 
 
 @in_loop
+async def test_a_session_is_not_idle_while_the_event_loop_is_held_up():
+    """A trainer in the same thread does that: no coroutine can call its session."""
+    async with Sessions("Catch", 1, idle_timeout=20.0) as sessions:
+        loop, session = asyncio.get_running_loop(), await sessions.lease()
+        turn = await session.reset()
+        now = loop.time
+        loop.time = lambda: now() + 60.0  # a minute later
+        await until_so(lambda: session.idle_looks > 0)
+        turn = await session.step(1)
+        assert (turn.steps, sessions.statistics().reclaimed) == (1, 0)
+
+
+@in_loop
 async def test_a_session_that_nobody_holds_is_taken_back():
     async with Sessions("Catch", 1) as sessions:
         session = await sessions.lease()
