@@ -776,6 +776,28 @@ def test_a_constructor_that_does_not_fit_is_named(backend, second, kind, line):
         assert (0, (1,)) == (error.worker, error.envs)
 
 
+class MetByBoth(CountingEnv):
+    """Is looked at by two threads at the same time, before a pool accepts it."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = threading.Barrier(2)
+        self.seen_by = set()
+
+    @property
+    def autoreset(self):
+        if threading.get_ident() not in self.seen_by:
+            self.seen_by.add(threading.get_ident())
+            self.both.wait(PATIENCE)
+        return super().autoreset
+
+
+def test_threads_that_return_one_environment_at_the_same_time_are_refused():
+    one = MetByBoth()
+    with pytest.raises(ConstructorError, match="has returned already"):
+        ParallelPyEnvironment([lambda: one] * 2, backend="thread", start_serially=False)
+
+
 def test_failing_constructors_in_several_workers_are_all_reported():
     error = failure_of(
         ParallelPyEnvironment,

@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from envkit.parallel.backends.base import Event, Raised, Replied, Started
 from envkit.parallel.messages import (
@@ -20,7 +20,7 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import BUSY_NS, RUNS, SlabLayout
 from envkit.parallel.system.cpus import available_cpus
-from envkit.parallel.worker.environments import EnvironmentHost, log_at_close
+from envkit.parallel.worker.environments import log_at_close
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
@@ -47,7 +47,8 @@ class InlineBackend:
         self._runners: dict[int, EnvRunner] = {}
         self._queue: deque[Event] = deque()
         self._slab: Slab | None = None
-        self._hosts: list[EnvironmentHost] = []
+        # What constructors have returned.
+        self._made: dict[int, Any] = {}
 
     def places(self) -> int | None:
         """Returns `None`: any number of workers can be started."""
@@ -61,7 +62,7 @@ class InlineBackend:
         """Builds the environments of all jobs."""
         for job in jobs:
             # Ctrl-C passes through to the caller, whose thread this is.
-            runner = EnvRunner(job, (KeyboardInterrupt,), self._hosts)
+            runner = EnvRunner(job, (KeyboardInterrupt,), self._made)
             hello = runner.build()
             if isinstance(hello, Hello):
                 self._runners[job.worker] = runner

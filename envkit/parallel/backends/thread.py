@@ -32,7 +32,7 @@ from envkit.parallel.slab import Slab
 from envkit.parallel.slab_layout import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.worker.environments import EnvironmentHost, log_at_close
+from envkit.parallel.worker.environments import log_at_close
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
@@ -67,7 +67,8 @@ class ThreadBackend:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news: deque[tuple[_WorkerThread, Event]] = deque()
         self._slab: Slab | None = None
-        self._hosts: list[EnvironmentHost] = []
+        # What constructors have returned.
+        self._made: dict[int, Any] = {}
         self._is_ending = False
 
     def places(self) -> int | None:
@@ -81,7 +82,7 @@ class ThreadBackend:
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start threads."""
         for job in jobs:
-            thread = _WorkerThread(job, self._tell, self._hosts)
+            thread = _WorkerThread(job, self._tell, self._made)
             self._workers[job.worker] = thread
             thread.start()
 
@@ -232,12 +233,12 @@ class _WorkerThread(threading.Thread):
         self,
         job: WorkerJob,
         tell: Callable[[_WorkerThread, Event | None], None],
-        hosts: list[EnvironmentHost],
+        made: dict[int, Any],
     ) -> None:
         super().__init__(name=f"envkit-worker-{job.worker}", daemon=True)
         self.job = job
         self._tell = tell
-        self._hosts = hosts
+        self._made = made
         self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_given_up = False
 
@@ -255,7 +256,7 @@ class _WorkerThread(threading.Thread):
         self._orders.put(("end",))
 
     def run(self) -> None:
-        runner = EnvRunner(self.job, (_GivenUpError,), self._hosts)
+        runner = EnvRunner(self.job, (_GivenUpError,), self._made)
         hello = runner.build()
         self._tell(self, Started(self.job.worker, hello))
         if isinstance(hello, Hello):

@@ -44,7 +44,7 @@ class EnvironmentHost:
         self,
         job: WorkerJob,
         passes: tuple[type[BaseException], ...] = (),
-        neighbours: list[EnvironmentHost] | None = None,
+        made: dict[int, Any] | None = None,
         forked: Sequence[int] = (),
     ) -> None:
         """Takes a job; `build` carries it out.
@@ -52,20 +52,17 @@ class EnvironmentHost:
         Args:
             job: The job.
             passes: Exceptions that belong to the carrier and not to environments.
-            neighbours: The hosts in this process, which must not share environments;
-                this one joins them.
+            made: What the constructors of all workers in this process have returned, by
+                its id: they must not share environments. Threads change it at once.
             forked: Is not empty in a process that an environment has forked.
         """
         self.job = job
         self._passes = passes
         self.forked = forked
-        self._neighbours = [self] if neighbours is None else neighbours
-        if self not in self._neighbours:
-            self._neighbours.append(self)
+        self._made = {} if made is None else made
         self.envs: list[Any] = []
-        # What the constructors returned, by the environment's id: tells if one is
-        # returned again.
-        self._known: dict[int, Any] = {}
+        # By the environment's id, that of what its constructor returned.
+        self._id_of_made: dict[int, int] = {}
         # The spec to which observations are padded, if they are.
         self._spec: EnvironmentSpec | None = None
         self._seeds = list(job.seeds)
@@ -158,7 +155,7 @@ class EnvironmentHost:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
         env = self._single(index)
-        self._known.pop(id(old), None)
+        self._forget(old)
         return env
 
     def _seeded(self, index: int, env: Any) -> Any:
@@ -201,7 +198,7 @@ class EnvironmentHost:
     def keep(self, count: int) -> list[BaseException]:
         """Closes all but the first environments; returns the exceptions raised."""
         for env in self.built()[count:]:
-            self._known.pop(id(env), None)
+            self._forget(env)
         gone = self.envs[count:]
         # Keep the list object, because others hold it too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
@@ -221,9 +218,9 @@ class EnvironmentHost:
         """Closes every environment; returns the exceptions raised."""
         errors = self._closed(self.envs)
         self.envs = []
-        self._known.clear()
-        if self in self._neighbours:
-            self._neighbours.remove(self)
+        for made in self._id_of_made.values():
+            self._made.pop(made, None)
+        self._id_of_made.clear()
         return errors
 
     def _single(self, index: int) -> Any:
@@ -231,12 +228,6 @@ class EnvironmentHost:
         constructor: EnvConstructor = self.job.constructors[index]
         made = _made_by(constructor)
         end_fork(self.forked)
-        if any(host._has_made(made) for host in self._neighbours):
-            raise ConstructorError(
-                f"env_constructors[{self.job.first_env + index}] returned an "
-                "environment that another constructor has returned already. Each row "
-                "needs an environment of its own: build it inside the constructor."
-            )
         env = as_environment(made)
         if not is_environment(env):
             raise ConstructorError.no_environment(
@@ -254,11 +245,20 @@ class EnvironmentHost:
                 "pool an environment begins the next episode with the step after a "
                 "LAST: make it with NEXT_STEP, and give the order to the pool."
             )
-        self._known[id(env)] = made
+        # Whoever enters it first has it; an entry keeps it, so its id stays its own.
+        entry = (made,)
+        if self._made.setdefault(id(made), entry) is not entry:
+            raise ConstructorError(
+                f"env_constructors[{self.job.first_env + index}] returned an "
+                "environment that another constructor has returned already. Each row "
+                "needs an environment of its own: build it inside the constructor."
+            )
+        self._forget(env)  # One that had its id before, and that nobody kept.
+        self._id_of_made[id(env)] = id(made)
         return env
 
-    def _has_made(self, thing: Any) -> bool:
-        return any(made is thing for made in self._known.values())
+    def _forget(self, env: Any) -> None:
+        self._made.pop(self._id_of_made.pop(id(env), 0), None)
 
 
 def end_fork(forked: Sequence[int]) -> None:

@@ -64,18 +64,18 @@ class EnvRunner:
         self,
         job: WorkerJob,
         passes: tuple[type[BaseException], ...] = (),
-        neighbours: list[EnvironmentHost] | None = None,
+        made: dict[int, Any] | None = None,
         forked: Sequence[int] = (),
     ) -> None:
         """Takes a job; `build` makes its environments.
 
         Exceptions of environments, including SystemExit and KeyboardInterrupt, become
         failures of their rows, because an environment must not end its neighbours.
-        Those in `passes` belong to the carrier and are raised. `neighbours` collects
-        the hosts of this process. `forked` is not empty in a process that an
+        Those in `passes` belong to the carrier and are raised. `made` collects what
+        constructors in this process return. `forked` is not empty in a process that an
         environment has forked; such a process ends when it returns here.
         """
-        self._host = EnvironmentHost(job, passes, neighbours, forked)
+        self._host = EnvironmentHost(job, passes, made, forked)
         self._first_env = job.first_env
         self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _untold
         self.before_last_mark: Callable[[], None] = _uncounted
