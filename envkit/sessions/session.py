@@ -219,8 +219,9 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the environment is answering a call."""
-        return self._slot.running is not None and not self._ended_by
+        """Whether a call is under way, until its coroutine has the answer."""
+        is_answering = self._slot.running is not None or bool(self._calls)
+        return is_answering and not self._ended_by
 
     async def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -259,7 +260,7 @@ class Session:
         """
         self._check_open("step")
         turn = self._turn
-        if self._slot.running is not None:
+        if self.is_busy:
             raise CallOrderError(
                 "step() was called while the environment still answers an earlier "
                 "call. Await that call; if it was cancelled, begin again with reset()."

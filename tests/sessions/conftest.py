@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.residue import Residue
+from tests.residue import Residue, described, left_behind
 from tests.sessions.environments import IS_OVER
-from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
+    IS_OVER.clear()
     before = Residue.now()
     yield
     IS_OVER.set()
-    assert until(lambda: not Residue.now().since(before)), Residue.now().since(before)
-    IS_OVER.clear()
+    left = left_behind(before)
+    assert not left, described(left)

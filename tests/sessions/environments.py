@@ -94,7 +94,7 @@ class Owned(PyEnvironment):
         if order == DIE:
             os.kill(os.getpid(), signal.SIGKILL)
         if order == HANG:
-            IS_OVER.wait(5)  # Longer than a step may take.
+            IS_OVER.wait(60)  # Longer than a step may take.
 
 
 class Slow(PyEnvironment):

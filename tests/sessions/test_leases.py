@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 
 import pytest
 
 from envkit.sessions import LeaseTimeout, SessionEnded, Sessions
-from tests.sessions.environments import Slow
+from tests.sessions.environments import IS_OVER, Slow
 from tests.sessions.running import in_loop, until_so
 
 
@@ -86,12 +87,13 @@ async def test_a_cancelled_owner_frees_its_environment_after_the_step():
             await session.step(0)
 
     stepping = []
-    async with Sessions(Slow, 1) as sessions:
+    async with Sessions(functools.partial(Slow, 60.0), 1) as sessions:
         task = asyncio.ensure_future(play())
         await until_so(lambda: stepping)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        IS_OVER.set()  # and with that its step
         async with sessions.lease() as session:
             assert (await session.reset()).observation == 0
 

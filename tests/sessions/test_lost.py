@@ -44,8 +44,9 @@ async def play(session, owner, order=WAIT):
 def test_a_lost_environment_ends_its_own_session_only(backend, order, kind):
     @in_loop
     async def run():
+        timeout = 2.0 if order == HANG else None
         async with Sessions(
-            Owned, 2, backend=backend, step_timeout=0.5, restart=_OFTEN
+            Owned, 2, backend=backend, step_timeout=timeout, restart=_OFTEN
         ) as sessions:
             async with sessions.lease() as losing, sessions.lease() as other:
                 turn = await play(losing, 1, order)
@@ -193,10 +194,12 @@ async def test_who_waits_is_told_when_no_environment_is_left():
 
         async def lose():
             async with sessions.lease() as session:
+                is_leased.set()
                 await play(session, 1, DIE)
 
+        is_leased = asyncio.Event()
         losing = asyncio.ensure_future(lose())
-        await until_so(lambda: sessions.statistics().leased == 1)
+        await is_leased.wait()
         with pytest.raises(WorkerError, match="lost for good"):
             await sessions.lease()
         await losing

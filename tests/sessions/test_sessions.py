@@ -20,7 +20,9 @@ from envkit import PyEnvironment
 from envkit.errors import CallOrderError, ClosedError, ConstructorError, SpecError
 from envkit.parallel.backends.thread import ThreadBackend
 from envkit.sessions import SessionEnded, Sessions
-from tests.sessions.environments import Guess, Owned, Slow
+from envkit.sessions.driver import Answer
+from envkit.sessions.session import Session, Slot
+from tests.sessions.environments import IS_OVER, Guess, Owned, Slow
 from tests.sessions.running import in_loop, run, until_so
 from tests.waiting import PATIENCE, is_running, until
 
@@ -137,13 +139,40 @@ async def test_a_text_that_is_none_is_refused():
 
 @in_loop
 async def test_two_calls_at_once_are_refused():
-    async with Sessions(Slow, 1) as sessions, sessions.lease() as session:
+    make = functools.partial(Slow, 60.0)
+    async with Sessions(make, 1) as sessions, sessions.lease() as session:
         await session.reset()
         first = asyncio.ensure_future(session.step(0))
         await until_so(lambda: session.is_busy)
         with pytest.raises(CallOrderError, match="still answers"):
             await session.step(0)
+        IS_OVER.set()
         assert (await first).steps == 1
+
+
+class Asked:
+    """Has a session, whose requests the test answers."""
+
+    tools, idle_timeout = (), None
+
+    def submit(self, slot, request):
+        self.answer = request.answered
+
+    def count(self, turn, losses):
+        """Counts nothing."""
+
+
+@in_loop
+async def test_a_session_is_busy_until_its_coroutine_has_the_answer():
+    """Otherwise it could be taken back as idle, or be stepped again, before that."""
+    owner = Asked()
+    session = Session(owner, Slot(0), None, has_one_episode=False)
+    reset = asyncio.ensure_future(session.reset())
+    await asyncio.sleep(0)
+    owner.answer(Answer(0, np.zeros(1), 0.0, 1.0, {}))
+    assert session.is_busy
+    await reset
+    assert not session.is_busy
 
 
 @in_loop
@@ -163,12 +192,14 @@ async def test_an_end_is_told_to_each_call_that_is_under_way():
 
 @in_loop
 async def test_a_cancelled_step_is_followed_by_a_reset():
-    async with Sessions(Slow, 1) as sessions, sessions.lease() as session:
+    make = functools.partial(Slow, 60.0)
+    async with Sessions(make, 1) as sessions, sessions.lease() as session:
         await session.reset()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(session.step(0), 0.001)
         with pytest.raises(CallOrderError):
             await session.step(0)
+        IS_OVER.set()
         assert (await session.reset()).observation == 0
         assert (await session.step(0)).observation == 1
 
@@ -370,7 +401,7 @@ def test_a_program_that_closes_no_sessions_ends_and_leaves_nothing(backend, how)
 
 @in_loop
 async def test_closing_ends_sessions_and_waits_for_no_step():
-    sessions = Sessions(functools.partial(Slow, 2.0), 2)
+    sessions = Sessions(functools.partial(Slow, 60.0), 2)
     await sessions.open()
     session = await sessions.lease()
     await session.reset()
