@@ -56,11 +56,13 @@ class Player:
         """Makes a step.
 
         Raises:
-            ValueError: The episode is over, or the action does not fit its spec.
+            ValueError: No episode goes on, or the action does not fit its spec.
             SessionLost: The environment was lost.
         """
         if self.error is not None:
             raise self.error
+        if self.turn is None:
+            raise ValueError("No episode has begun: a reset comes first.")
         if self._session is None or self.is_over:
             raise ValueError("The episode is over.")
         return self._follow(self._session.step, action)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from envkit import ArraySpec, Loss, RestartPolicy
+from envkit.envs import Catch
 from envkit.errors import WorkerError
 from envkit.sessions import Sessions
 from tests.sessions.environments import DIE, HANG, RAISE, WAIT, Owned
@@ -64,6 +65,21 @@ def test_a_lost_environment_ends_its_own_session_only(backend, order, kind):
             assert sessions.statistics().episodes == 2
 
     run()
+
+
+@in_loop
+async def test_a_lost_episode_can_be_begun_again():
+    class Fragile(Catch):
+        def _step(self, action):
+            if action == 2:
+                raise RuntimeError("It fell.")
+            return super()._step(action)
+
+    async with Sessions(Fragile, 1) as sessions, sessions.lease(seed=7) as session:
+        first = await session.reset()
+        assert (await session.step(2)).is_lost
+        again = await session.reset(seed=session.seed)
+    np.testing.assert_array_equal(first.observation, again.observation)
 
 
 class Rebuilt(Owned):

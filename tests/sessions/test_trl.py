@@ -30,6 +30,14 @@ def door_in(text):
     return int(re.search(r"\d+", text)[0])
 
 
+def test_a_tool_before_the_first_reset_says_what_is_missing():
+    with to_trl(Traps, 1) as environments:
+        environment = environments()
+        with pytest.raises(ValueError, match="a reset comes first"):
+            environment.open(door=1)
+        assert environment.get_reward() is None
+
+
 def test_a_row_is_an_episode_whose_rewards_are_summed():
     with to_trl(Traps, 1) as environments:
         environment = environments()
