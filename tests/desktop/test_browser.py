@@ -175,8 +175,8 @@ def test_every_character_of_the_password_counts():
 
 def test_guesses_in_browsers_and_in_viewers_slow_each_other_down():
     with shown(password="secret") as (desktop, browsers, _):
-        desktop.judged_at("127.0.0.1", is_right=False)
         began = time.monotonic()
+        desktop.judged_at("127.0.0.1", is_right=False)
         with viewing(browsers, "wrong") as viewer:
             assert (1008, "The password is wrong.") == reason_of(viewer)
         assert time.monotonic() - began >= 0.5

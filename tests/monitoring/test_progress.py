@@ -232,7 +232,7 @@ def test_nothing_is_written_to_a_file_or_when_it_is_disabled(capsys):
     assert ("", ("", "")) == (file.getvalue(), tuple(capsys.readouterr()))
 
 
-LINE = r"━+ 20/20 steps · [\d,]+/s · return 1 · in 0:00:0\d"
+LINE = r"━+ 20/20 steps · [\d,.]+/s · return 1 · in 0:\d\d:\d\d"
 
 
 def test_a_terminal_keeps_the_last_line_below_what_was_printed():
@@ -270,7 +270,7 @@ def test_the_line_stays_however_the_loop_ends(end):
             env.step(0)
     """)
     lines = left_on_screen(shown)
-    assert re.search(r"━ 10/20 steps · .*in 0:00:0\d$", lines[0])
+    assert re.search(r"━ 10/20 steps · .*in 0:\d\d:\d\d$", lines[0])
     assert said == lines[-1:] if said else len(lines) == 1
     assert expected == status
     assert shown.rindex("\x1b[?25h") < len(shown)
