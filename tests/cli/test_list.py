@@ -305,7 +305,9 @@ KNOWN = {name: scheme.example for name, scheme in schemes().items()}
         for name in KNOWN
     ],
 )
-def test_libraries_are_listed_by_the_names_that_make_takes(scheme):
+def test_libraries_are_listed_by_the_names_that_make_takes(scheme, monkeypatch):
+    # Some take a quarter of a minute to import on a quiet machine.
+    monkeypatch.setattr(asking, "_PATIENCE", PATIENCE)
     (found,) = survey([scheme], None)
     if found.missing:
         with pytest.raises(MissingDependencyError):
