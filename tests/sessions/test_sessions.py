@@ -177,7 +177,8 @@ async def test_a_session_is_busy_until_its_coroutine_has_the_answer():
 
 @in_loop
 async def test_an_end_is_told_to_each_call_that_is_under_way():
-    async with Sessions(Slow, 1) as sessions, sessions.lease() as session:
+    stuck = functools.partial(Slow, 60.0)
+    async with Sessions(stuck, 1) as sessions, sessions.lease() as session:
         await session.reset()
         calls = [
             asyncio.ensure_future(session.step(0)),
@@ -188,6 +189,7 @@ async def test_an_end_is_told_to_each_call_that_is_under_way():
         for call in calls:
             with pytest.raises(SessionEnded):
                 await call
+        IS_OVER.set()  # and with that the step
 
 
 @in_loop
