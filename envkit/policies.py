@@ -14,7 +14,7 @@ from envkit._internal.objects import (
     is_environment,
     is_of_library,
 )
-from envkit.async_environment import check_env_ids
+from envkit.async_environment import AsyncEnvironment, check_env_ids
 from envkit.nest import sorted_keys
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import BoundedArraySpec, as_array, is_continuous, is_discrete
@@ -56,7 +56,7 @@ def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
     That takes a message to each worker of a pool; `RandomPolicy` asks for nothing.
 
     Args:
-        env: The environment, single, batched or a pool.
+        env: The environment, single, batched or a lockstep pool.
         rng: A seed, one seed per row, or `None`: each action then depends only on the
             seed, its row and its step, as in `RandomPolicy`. Or a NumPy generator from
             which all rows draw in turn, which is faster.
@@ -72,6 +72,12 @@ def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
         -1.0
     """
     env = as_environment(env, "random_actions() was given")
+    if isinstance(env, AsyncEnvironment):
+        raise TypeError(
+            "random_actions() takes environments whose rows step together. For an "
+            f"{type(env).__name__}, use RandomPolicy(env.action_spec(), "
+            "batch_size=env.num_envs), which takes env_ids."
+        )
     batch_size = env.batch_size if env.batched else None
     return RandomActions(env.action_spec(), rng, batch_size, env)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envkit import ArraySpec, BoundedArraySpec, make, random_actions
+from envkit import (
+    ArraySpec,
+    AsyncParallelPyEnvironment,
+    BoundedArraySpec,
+    make,
+    random_actions,
+)
 from envkit.policies import RandomActions, moderate, names_legal_actions
 from envkit.testing import CountingEnv, check_environment
 from envkit.testing.report import CheckFailed
@@ -156,3 +162,11 @@ def test_the_checker_blames_a_function_that_chooses_other_actions():
     assert texts
     for text in texts.values():
         assert text.startswith("action_fn returned other actions after equal time st")
+
+
+def test_rows_at_their_own_pace_have_another_policy():
+    with (
+        AsyncParallelPyEnvironment(["TicTacToe"], backend="inline") as env,
+        pytest.raises(TypeError, match=r"use RandomPolicy\(env.action_spec\(\), "),
+    ):
+        random_actions(env)

@@ -116,6 +116,7 @@ def test_a_word_is_an_attribute_or_a_sentence_with_the_right_one(make):
         (asynchronous, "step", "send(actions)"),
         (wrapped, "env", "wrapped_env()"),
         (pool, "action_space", "random_actions(env)"),
+        (asynchronous, "action_space", "RandomPolicy(env.action_spec(), batch_size="),
         (pool, "n_envs", "num_envs"),
     ],
 )

@@ -43,10 +43,15 @@ def _in_lockstep(lockstep_pool: str, asynchronous: str) -> Callable[[Any], str]:
     return instead
 
 
-_ACTIONS = (
-    "action_spec() describes an action, and random_actions(env) is a policy that draws "
-    "them"
-)
+def _actions(env: Any) -> str:
+    policy = "random_actions(env)"
+    if hasattr(type(env), "recv"):
+        policy = "RandomPolicy(env.action_spec(), batch_size=env.num_envs)"
+    return (
+        f"action_spec() describes an action, and {policy} is a policy that draws them"
+    )
+
+
 _OBSERVATIONS = "observation_spec() describes an observation"
 _READ = _by_kind(
     pool="access(name) returns an attribute of each environment",
@@ -75,8 +80,8 @@ _INFO = "get_info() of the environment returns the info"
 
 # What Gymnasium's Env and VectorEnv, Stable-Baselines3's VecEnv and EnvPool have.
 ENVIRONMENT: dict[str, Instead] = {
-    "action_space": _ACTIONS,
-    "single_action_space": _ACTIONS,
+    "action_space": _actions,
+    "single_action_space": _actions,
     "observation_space": _OBSERVATIONS,
     "single_observation_space": _OBSERVATIONS,
     "reward_range": "reward_spec() describes the reward",
