@@ -9,6 +9,7 @@ import itertools
 import os
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from envkit.errors import (
     SpecError,
     WorkerCrashed,
 )
+from envkit.parallel.system.channel import Channel
+from envkit.parallel.worker import main as worker_main
 from envkit.testing import check_environment
 from envkit.testing.envs import (
     CountingEnv,
@@ -40,6 +43,7 @@ from tests.parallel import environments, streams
 from tests.parallel.environments import traced
 from tests.parallel.fake_backend import Die, FakeBackend, Interrupt, Raise
 from tests.parallel.streams import pool_of, row_of
+from tests.waiting import until
 
 Move = collections.namedtuple("Move", ["speed", "turn"])
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
@@ -1381,6 +1385,40 @@ def test_a_call_runs_before_later_steps(backend):
             shown.append(env.step([0, 0]).observation.tolist())
 
     assert [[number] * 2 for number in told] == shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the worker is a fork")
+def test_a_call_that_a_worker_looks_for_too_early_runs_before_later_steps(
+    monkeypatch, tmp_path
+):
+    """It looks between the announcement of the call and its arrival."""
+    gate, is_watched, has_looked = (tmp_path / name for name in "abc")
+    os.mkfifo(gate)
+    is_readable, send = worker_main.is_readable, Channel.send
+
+    def looking(fd, timeout):
+        found = is_readable(fd, timeout)
+        if not found and is_watched.exists():
+            is_watched.unlink()
+            pipe = os.open(gate, os.O_RDWR)
+            has_looked.touch()
+            os.read(pipe, 1)
+            os.close(pipe)
+        return found
+
+    def sending(channel, *message, **options):
+        assert not is_watched.exists() or until(has_looked.exists)
+        send(channel, *message, **options)
+
+    monkeypatch.setattr(worker_main, "is_readable", looking)
+    monkeypatch.setattr(Channel, "send", sending)
+    with pool_of([environments.Told], "process") as env:
+        env.reset()
+        is_watched.touch()
+        env.envs[0].call("tell", 7)
+        step = env.begin_step([0])
+        environments.open_gate(gate)
+        assert [7] == step().observation.tolist()
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])

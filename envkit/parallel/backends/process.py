@@ -316,13 +316,17 @@ class ProcessBackend:
         if process is None:
             return
         assert self._slab is not None  # since bind()
-        # Announce first: a worker that is awake looks for messages only if this number
-        # has grown. It also keeps the order of messages and later requests to rows.
+        # A worker looks for messages before it runs rows if this number has grown, so no
+        # later request overtakes the message. It grows once more at the end, as the
+        # worker may look before the message is there.
         self._slab.announce_message()
         self._bells[worker].ring(MESSAGE)
-        # If Ctrl-C interrupts this, `_look` sends the rest of the message.
-        with contextlib.suppress(ConnectionError, EOFError):
-            process.channel.send(message, fds, life=process.life_fd)
+        try:
+            # If Ctrl-C interrupts this, `_look` sends the rest of the message.
+            with contextlib.suppress(ConnectionError, EOFError):
+                process.channel.send(message, fds, life=process.life_fd)
+        finally:
+            self._slab.announce_message()
 
     def _look_at(self, fd: int, found: int) -> None:
         """Handles a ready descriptor: a message, room to send, the end of a process."""
