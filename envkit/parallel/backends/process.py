@@ -316,8 +316,8 @@ class ProcessBackend:
         if process is None:
             return
         assert self._slab is not None  # since bind()
-        # A worker looks for messages before it runs rows if this number has grown, so no
-        # later request overtakes the message. It grows once more at the end, as the
+        # A worker looks for messages before it runs rows if this number has grown, so
+        # no later request overtakes the message. It grows once more at the end, as the
         # worker may look before the message is there.
         self._slab.announce_message()
         self._bells[worker].ring(MESSAGE)
