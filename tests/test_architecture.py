@@ -518,8 +518,8 @@ def test_the_test_requirements_contain_one_pygame(extra):
     assert {"pygame-ce"} >= names & {"pygame", "pygame-ce"}
 
 
-# It imports every module. TensorFlow's import has crashed a process in which tests had
-# loaded other libraries before, EnvPool's among them.
+# In a process of its own, as it imports TensorFlow: that has crashed a process in which
+# other tests had loaded other libraries, EnvPool's among them.
 @pytest.mark.own_process
 def test_constant_arrays_are_read_only():
     writeable = []

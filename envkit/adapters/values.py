@@ -215,7 +215,7 @@ def action_leaf(spec: ArraySpec) -> Leaf:
 
 
 def text_action(action: Any, spec: ArraySpec) -> str:
-    """Returns an action that is text; `None` must not be played as the word "None".
+    """Returns a text action as a string; `None` is refused, not played as a word.
 
     Example:
         >>> from envkit.specs.special import Strings

@@ -69,7 +69,7 @@ _MOST_INFOS = 1 << 8
 # How far a client's episode may be ahead of the server's, as after the server
 # restarted.
 _MOST_AHEAD = 10**9
-# The loss behind an artificial end that a remote has not explained.
+# What an artificial end counts as if the remote has not given a reason.
 _UNEXPLAINED = ("link_lost", "it has begun another episode without ending this one")
 
 

@@ -69,7 +69,7 @@ def test_a_process_is_found_until_it_is_reaped():
     process = subprocess.Popen(
         ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )
-    # What has just begun a program may not be called so yet.
+    # Once it answers, it runs cat; before, it may have its parent's name.
     process.stdin.write(b"!")
     process.stdout.read(1)
     running = left_since(before, "process")

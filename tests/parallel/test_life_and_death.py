@@ -777,7 +777,7 @@ def test_a_constructor_that_does_not_fit_is_named(backend, second, kind, line):
 
 
 class MetByBoth(CountingEnv):
-    """Is looked at by two threads at the same time, before a pool accepts it."""
+    """Two threads look at it at the same time, before a pool accepts it."""
 
     def __init__(self):
         super().__init__()

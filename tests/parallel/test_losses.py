@@ -151,7 +151,7 @@ def test_an_environment_that_does_not_answer_has_timed_out():
         makers, num_workers=2, step_timeout=2.0, on_worker_failure=POLICY
     ) as env:
         env.reset()
-        # The others have no deadline: a machine may be slow.
+        # The others have no deadline, as the machine may be slow.
         while not env.repaired.any():
             env.step([0, 0], mask=[False, True])
         assert kinds(env.losses()) == [(1, "timed_out")]

@@ -1391,7 +1391,7 @@ def test_a_call_runs_before_later_steps(backend):
 def test_a_call_that_a_worker_looks_for_too_early_runs_before_later_steps(
     monkeypatch, tmp_path
 ):
-    """It looks between the announcement of the call and its arrival."""
+    """The worker looks after the call was announced and before it has come."""
     gate, is_watched, has_looked = (tmp_path / name for name in "abc")
     os.mkfifo(gate)
     is_readable, send = worker_main.is_readable, Channel.send

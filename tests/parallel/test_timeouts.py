@@ -100,7 +100,7 @@ def test_workers_that_hang_in_any_way_are_killed_and_named(where):
         pids = [worker.pid for worker in pool.workers]
         for row, trouble in enumerate(HANGS):
             plan(pool, row, where, trouble)
-        # The others have no deadline: a machine may be slow.
+        # The others have no deadline, as the machine may be slow.
         error, took = timed(call, pool, mask=masked(rows, *hanging))
         gone = failure_of(call, pool, mask=masked(rows, 0))
         answers = pool.call("meet", env_ids=[rows - 1])
@@ -219,7 +219,7 @@ def test_a_thread_that_hangs_is_given_up(where):
     try:
         begin(pool, where)
         plan(pool, 1, where, release.wait)
-        # The others have no deadline: a machine may be slow.
+        # The others have no deadline, as the machine may be slow.
         error, took = timed(call, pool, mask=masked(3, 1))
         later = failure_of(call, pool, mask=masked(3, 0))
         answers = pool.call("do", abs, -3, env_ids=[2])

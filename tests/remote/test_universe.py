@@ -319,7 +319,7 @@ def test_an_environment_with_a_sync_id_waits_for_each_action():
         assert "v0.reply.env.reset" == client.reset("gym-core.CatchLowDSync-v1").method
         described = client.described("running")
         assert "CatchSync-v1" == described.body["env_id"]
-        client.seen.clear()  # It may have made steps until the reset came.
+        client.seen.clear()  # Steps before the reset may have been reported.
         with viewer(remote) as screen:
             for step in range(9):
                 screen.key("c", True)

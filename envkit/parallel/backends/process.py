@@ -58,7 +58,7 @@ from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
 
-# Seconds for a worker whose channel has closed to end, with a traceback.
+# How many seconds a worker has to end, and write a traceback, after its channel closed.
 _LAST_WORDS = 2.0
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
 

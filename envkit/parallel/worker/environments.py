@@ -253,7 +253,7 @@ class EnvironmentHost:
                 "environment that another constructor has returned already. Each row "
                 "needs an environment of its own: build it inside the constructor."
             )
-        self._forget(env)  # One that had its id before, and that nobody kept.
+        self._forget(env)  # An id may be that of an earlier one, which is gone.
         self._id_of_made[id(env)] = id(made)
         return env
 
